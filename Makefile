@@ -1,0 +1,46 @@
+# Every target makes its own virtual environment from the hashed lock, once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help demo test test-all lint format lock hooks clean
+
+help:            ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "partialbayes needs Python 3.11 or newer: make PYTHON=/path/to/python $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+demo: $(READY)   ## train on two moons, print the table, write demo/two_moons.png
+	$(BIN)/python examples/two_moons.py
+
+test: $(READY)   ## the tests, without the slow statistical ones
+	$(BIN)/python -m pytest
+
+test-all: $(READY)  ## every test, the slow ones too
+	$(BIN)/python -m pytest -m ""
+
+lint: $(READY)   ## ruff and mypy --strict on the package
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff rewrite the files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock:            ## write requirements.lock anew (needs uv)
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	    --generate-hashes --no-header -o requirements.lock
+
+hooks: $(READY)  ## install the git pre-commit hook
+	ln -sf ../../tools/pre-commit .git/hooks/pre-commit
+
+clean:           ## remove the environment and the caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

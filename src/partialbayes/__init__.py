@@ -1,0 +1,58 @@
+"""Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
+
+from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.fit import Fit, History, TrainingDivergedError, fit
+from partialbayes.kernels import ornstein_uhlenbeck, random_walk
+from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
+from partialbayes.model import partial_bnn
+from partialbayes.networks import from_nnx, mlp
+from partialbayes.parameters import learned
+from partialbayes.predict import Predictive, log_predictive_density, predict
+from partialbayes.priors import normal
+from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.subsets import Split, Subset, paths, split_weights, where
+from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "Fit",
+    "History",
+    "Model",
+    "Move",
+    "Network",
+    "Particles",
+    "Posterior",
+    "Predictive",
+    "Split",
+    "Subset",
+    "TrainingDivergedError",
+    "accuracy",
+    "bernoulli",
+    "categorical",
+    "expected_calibration_error",
+    "fit",
+    "from_nnx",
+    "gaussian",
+    "learned",
+    "log_predictive_density",
+    "map_estimate",
+    "mlp",
+    "nlpd",
+    "normal",
+    "ohsmc",
+    "ornstein_uhlenbeck",
+    "partial_bnn",
+    "paths",
+    "predict",
+    "random_walk",
+    "rmse",
+    "split_weights",
+    "stratified",
+    "systematic",
+    "when_ess_below",
+    "where",
+]

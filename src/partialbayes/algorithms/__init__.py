@@ -1,0 +1,6 @@
+"""Training methods, one a file; each returns an `Algorithm`."""
+
+from partialbayes.algorithms.map import map_estimate
+from partialbayes.algorithms.ohsmc import ohsmc
+
+__all__ = ["map_estimate", "ohsmc"]

@@ -1,0 +1,80 @@
+"""Epochs as batches of a static shape; N / M is set here and nowhere else.
+
+An epoch is a fresh permutation of *all* rows, cut into ⌈N/M⌉ batches whose sizes differ by at most
+one. The shorter ones are padded by a masked row, so every row is used exactly once an epoch and no
+batch is ever a small, noisy remainder.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite
+from partialbayes.types import Batch, Model, PRNGKey
+
+
+def whole(inputs: PyTree, targets: PyTree) -> Batch:
+    """All the data as one batch."""
+    rows = num_rows("inputs", inputs)
+    return Batch(inputs, targets, jnp.ones(rows, bool), jnp.ones((), jnp.result_type(float)))
+
+
+def checked(model: Model, data: Any, name: str) -> Batch:
+    """The data a user passed, checked against the model, on the device, as one batch.
+
+    Args:
+        model: The model that is to see them.
+        data: A pair ``(inputs, targets)``.
+        name: What to call them in an error: "data", "validation", …
+    """
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise ValueError(f"{name} must be a pair (inputs, targets), not {type(data).__name__}.")
+    inputs, targets = data
+    rows, target_rows = num_rows(f"{name} inputs", inputs), num_rows(f"{name} targets", targets)
+    if rows != target_rows:
+        raise ValueError(
+            f"{name} has {rows} rows of inputs but {target_rows} of targets; pass one target per row."
+        )
+    require_finite(f"{name} inputs", inputs, "drop those rows or fill the gaps before training.")
+    inputs = as_float_arrays(inputs)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    outputs = jax.eval_shape(model.outputs, params.phi, params.psi, inputs)
+    try:
+        return whole(inputs, model.likelihood.check(outputs, targets))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def num_batches(rows: int, batch_size: int | None) -> int:
+    """⌈N/M⌉, after a check of the batch size."""
+    if batch_size is None:
+        return 1
+    require_count("batch_size", batch_size, f"there are {rows} rows of data.")
+    if batch_size > rows:
+        raise ValueError(
+            f"batch_size is {batch_size}, but there are only {rows} rows of data; "
+            f"use at most {rows}, or None for all of them at once."
+        )
+    return -(-rows // batch_size)
+
+
+def permutation(key: PRNGKey, rows: int) -> Int[Array, " row"]:
+    """The order in which an epoch goes through the rows."""
+    return jax.random.permutation(key, jnp.arange(rows, dtype=jnp.int32))
+
+
+def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches: int) -> Batch:
+    """Batch number ``index`` of the ``batches`` that an epoch in this order consists of."""
+    rows = order.shape[0]
+    short, longer = divmod(rows, batches)
+    size = short + (index < longer)
+    start = index * short + jnp.minimum(index, longer)
+    places = jnp.arange(short + (longer > 0), dtype=jnp.int32)
+    chosen = order[jnp.minimum(start + places, rows - 1)]
+    inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))
+    scale = rows / size.astype(data.scale.dtype)
+    return Batch(inputs, targets, (places < size) & data.mask[chosen], scale)

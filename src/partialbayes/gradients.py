@@ -1,0 +1,49 @@
+"""Weights and the ψ-gradient of all particles from one forward and one backward pass.
+
+Fisher's identity gives the gradient of the log-evidence as a weighted sum over particles,
+
+    g = (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ) + Σ_j w_j ∇_ψ log π(φ_j; ψ),
+
+the last term only where the prior has learned parameters. The weights w depend on the
+log-likelihoods, the gradient on the weights: one `jax.vjp` gives both. Its pullback sums over the
+particles as it goes, so nothing of size J × dim ψ is made, and because φ alone is mapped over,
+layers before the stochastic ones run once for the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from partialbayes.types import Batch, Model, Psi
+
+
+def one_pass(
+    model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
+) -> tuple[Float[Array, " particle"], Callable[[Float[Array, " particle"]], Psi]]:
+    """Log-likelihoods of the batch, and the map from weights to the gradient.
+
+    Returns:
+        log p(batch | φ_j; ψ), unscaled, for each particle; and ``weights -> g``, the gradient of
+        the module's equation for *linear* weights.
+    """
+    prior_is_learned = bool(jax.tree.leaves(psi.prior))
+
+    def log_terms(psi: Psi) -> tuple[Array, Array]:
+        log_likelihoods = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
+        if prior_is_learned:
+            log_priors = jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
+        else:
+            log_priors = jnp.zeros_like(log_likelihoods)
+        return log_likelihoods, log_priors
+
+    (log_likelihoods, _), pullback = jax.vjp(log_terms, psi)
+
+    def gradient(weights: Float[Array, " particle"]) -> Psi:
+        (ascent,) = pullback((batch.scale * weights, weights))
+        return ascent
+
+    return log_likelihoods, gradient

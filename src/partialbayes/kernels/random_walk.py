@@ -1,0 +1,41 @@
+"""Brownian random walk: φ' = φ + N(0, v I)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.checks import require_positive
+from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
+
+
+def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Move:
+    """Add N(0, ``variance`` I) to every particle.
+
+    It leaves no density invariant: in OHSMC its variance sets how much of the past is forgotten.
+
+    Args:
+        variance: Variance (not standard deviation) added per step; a number or one per weight.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.random_walk(0.01)
+    """
+    require_positive("variance", variance)
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values = particles.values
+        scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(variance, values.dtype)), values.shape[1:])
+        noise = jax.random.normal(key, values.shape, values.dtype)
+        return unweighted(values + scale[None, :] * noise, state)
+
+    return Move(init, step)
+
+
+def unweighted(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
+    """A move that corrects no weights and rejects nothing."""
+    return Moved(values, jnp.zeros(values.shape[0], values.dtype), jnp.ones((), values.dtype), state)

@@ -1,0 +1,55 @@
+"""A multilayer perceptron: x ↦ W_L a(… a(W_1 x + b_1) …) + b_L."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.checks import require_count
+from partialbayes.types import Network, PRNGKey
+
+
+def mlp(sizes: Sequence[int], activation: Callable[[Array], Array] = jax.nn.gelu) -> Network:
+    """Dense layers of the given sizes, with an activation between them.
+
+    Its weights are found at ``layers/0/kernel``, ``layers/0/bias``, ``layers/1/kernel``, …
+
+    Args:
+        sizes: Width of the input, of each hidden layer, and of the output.
+        activation: Applied after every layer but the last.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> network = pb.mlp([2, 100, 20, 5, 1])
+    """
+    if len(sizes) < 2:
+        raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
+    for size in sizes:
+        require_count("every entry of sizes", size, "for example mlp([2, 50, 1]).")
+    initial_kernel = jax.nn.initializers.lecun_normal()
+
+    def init(key: PRNGKey) -> PyTree:
+        keys = jax.random.split(key, len(sizes) - 1)
+        return {
+            "layers": [
+                {"kernel": initial_kernel(layer_key, (fan_in, fan_out)), "bias": jnp.zeros(fan_out)}
+                for layer_key, fan_in, fan_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
+            ]
+        }
+
+    def apply(params: PyTree, inputs: Float[Array, "example features"]) -> Array:
+        if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
+            raise ValueError(
+                f"inputs have shape {inputs.shape}, but this network takes (examples, {sizes[0]}); "
+                "reshape the inputs or change the first entry of sizes."
+            )
+        hidden = inputs
+        for index, layer in enumerate(params["layers"]):
+            hidden = hidden if index == 0 else activation(hidden)
+            hidden = hidden @ layer["kernel"] + jnp.expand_dims(layer["bias"], 0)
+        return hidden
+
+    return Network(init, apply)

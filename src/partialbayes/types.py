@@ -1,0 +1,244 @@
+"""The contracts of the library, each stated once.
+
+Two letters run through everything: **phi** (φ) is the stochastic part of the weights, one flat
+vector of ``dim`` numbers per particle; **psi** (ψ) is the deterministic rest, a pytree.
+Weights of particles live in the log domain, normalised: ``logsumexp(log_weights) == 0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+if TYPE_CHECKING:
+    from partialbayes.subsets import Split
+
+PRNGKey: TypeAlias = Key[Array, ""]
+Phi: TypeAlias = Float[Array, " dim"]
+Scalar: TypeAlias = Float[Array, ""]
+LogDensity: TypeAlias = Callable[[Any], Any]
+Info: TypeAlias = dict[str, Scalar]
+"""What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
+data point; those with particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
+``ancestors``."""
+
+
+class Particles(NamedTuple):
+    """A weighted cloud: Σ_j exp(log_weights[j]) δ(values[j]).
+
+    In the posterior of an ensemble both arrays have one more, leading, member axis, and the
+    weights are normalised over members and particles together.
+    """
+
+    values: Float[Array, "*member particle dim"]
+    log_weights: Float[Array, "*member particle"]
+
+
+class Batch(NamedTuple):
+    """Rows of data in a static shape.
+
+    Attributes:
+        inputs: Pytree of arrays with a leading example axis.
+        targets: Pytree of arrays with a leading example axis.
+        mask: True for the rows that count; the others are padding.
+        scale: N / M, data-set size over the number of rows that count.
+    """
+
+    inputs: PyTree
+    targets: PyTree
+    mask: Bool[Array, " example"]
+    scale: Scalar
+
+
+class Psi(NamedTuple):
+    """The deterministic parameters ψ: one pytree, so that any Optax transformation applies.
+
+    Attributes:
+        network: The network's deterministic weights, by path.
+        likelihood: Learned parameters of the likelihood (noise), empty if there are none.
+        prior: Learned parameters of the prior (scale), empty if there are none.
+    """
+
+    network: dict[str, Array]
+    likelihood: PyTree
+    prior: PyTree
+
+
+class Params(NamedTuple):
+    """A point in the space of all parameters: where training starts."""
+
+    phi: Phi
+    psi: Psi
+
+
+class Network(NamedTuple):
+    """A network: how its weights start, and what it computes.
+
+    Attributes:
+        init: ``key -> params``. A pretrained network returns its own weights.
+        apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
+    """
+
+    init: Callable[[PRNGKey], PyTree]
+    apply: Callable[[PyTree, PyTree], PyTree]
+
+
+class Likelihood(NamedTuple):
+    """p(y | outputs of the network), one value per example.
+
+    ``parameters`` turns outputs and the learned part into the parameters of the distribution;
+    the other functions take those, so training and prediction share one definition.
+
+    Attributes:
+        init: ``() -> learned``, the start of what lives in ``psi.likelihood``.
+        parameters: ``(outputs, learned) -> parameters``.
+        log_density: ``(parameters, targets) -> (example,)``.
+        mean: ``parameters -> (example, ...)``; class probabilities for a classification.
+        variance: ``parameters -> (example, ...)``.
+        sample: ``(key, parameters) -> targets``.
+        check: ``(outputs, targets) -> targets`` in canonical form, or a ``ValueError`` that
+            says what is wrong. ``outputs`` carries shape and dtype only.
+    """
+
+    init: Callable[[], PyTree]
+    parameters: Callable[[PyTree, PyTree], PyTree]
+    log_density: Callable[[PyTree, PyTree], Float[Array, " example"]]
+    mean: Callable[[PyTree], Float[Array, "example ..."]]
+    variance: Callable[[PyTree], Float[Array, "example ..."]]
+    sample: Callable[[PRNGKey, PyTree], PyTree]
+    check: Callable[[Any, Any], PyTree]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of each coordinate of φ under the prior."""
+
+    mean: Phi
+    variance: Phi
+
+
+class Prior(NamedTuple):
+    """π(φ; learned), bound to the weights it is a prior of.
+
+    Attributes:
+        init: ``() -> learned``, the start of what lives in ``psi.prior``.
+        sample: ``(key, learned, num) -> (num, dim)``.
+        log_density: ``(phi, learned) -> scalar``.
+        moments: ``learned -> Moments``.
+        normal: Whether π is Gaussian with independent coordinates, so that the moments say all.
+    """
+
+    init: Callable[[], PyTree]
+    sample: Callable[[PRNGKey, PyTree, int], Float[Array, "num dim"]]
+    log_density: Callable[[Phi, PyTree], Scalar]
+    moments: Callable[[PyTree], Moments]
+    normal: bool
+
+
+PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
+"""A prior is built once it is known which weights are stochastic."""
+
+
+class Model(NamedTuple):
+    """A partial Bayesian network: everything a training method needs to know.
+
+    Attributes:
+        init: ``key -> Params``, a fresh (or the pretrained) starting point.
+        sample_prior: ``(key, psi, num) -> (num, dim)``.
+        log_prior: ``(phi, psi) -> scalar``.
+        prior_moments: ``psi -> Moments``.
+        log_likelihood: ``(phi, psi, batch) -> (example,)``, zero on masked rows.
+        outputs: ``(phi, psi, inputs) ->`` what the network computes.
+        predict: ``(phi, psi, inputs) -> parameters`` of the likelihood.
+        likelihood: The likelihood, for means, variances, samples and checks.
+        prior: The prior, bound to the split.
+        split: Which weights are stochastic.
+    """
+
+    init: Callable[[PRNGKey], Params]
+    sample_prior: Callable[[PRNGKey, Psi, int], Float[Array, "num dim"]]
+    log_prior: Callable[[Phi, Psi], Scalar]
+    prior_moments: Callable[[Psi], Moments]
+    log_likelihood: Callable[[Phi, Psi, Batch], Float[Array, " example"]]
+    outputs: Callable[[Phi, Psi, PyTree], PyTree]
+    predict: Callable[[Phi, Psi, PyTree], PyTree]
+    likelihood: Likelihood
+    prior: Prior
+    split: Split
+
+
+class Target(NamedTuple):
+    """What a move may look at besides the particles.
+
+    Attributes:
+        log_density: The density the move is to leave invariant (SMC), or an estimate of the
+            posterior from this batch (OHSMC), up to a constant. One particle.
+        log_potential: What the particles are reweighted by right after the move. One particle.
+        prior: Moments of the prior.
+        fraction: M / N, the share of the data in this batch.
+    """
+
+    log_density: LogDensity
+    log_potential: LogDensity
+    prior: Moments
+    fraction: Scalar
+
+
+class Moved(NamedTuple):
+    """What a move returns.
+
+    Attributes:
+        values: The new positions.
+        log_correction: Importance correction to the log-weights; zero for most moves.
+        acceptance: Mean acceptance probability; one where nothing is rejected.
+        state: The move's own memory (a tuned scale, say), or ``()``.
+    """
+
+    values: Float[Array, "particle dim"]
+    log_correction: Float[Array, " particle"]
+    acceptance: Scalar
+    state: PyTree
+
+
+class Move(NamedTuple):
+    """A Markov kernel on the whole cloud, with memory.
+
+    Attributes:
+        init: ``dim -> state``.
+        step: ``(key, particles, target, state) -> Moved``.
+    """
+
+    init: Callable[[int], PyTree]
+    step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
+
+
+Resampler: TypeAlias = Callable[[PRNGKey, Particles], tuple[Particles, Int[Array, " particle"]]]
+"""Equally weighted (or still weighted) particles, and the index each one came from."""
+
+
+class Posterior(NamedTuple):
+    """What training returns: ψ and weighted samples of φ given the data.
+
+    An ensemble has a leading member axis on every leaf, ``psi`` included.
+    """
+
+    psi: Psi
+    particles: Particles
+
+
+class Algorithm(NamedTuple):
+    """A training method: pure functions over explicit state.
+
+    Attributes:
+        model: The model it trains.
+        init: ``key -> state``.
+        step: ``(key, state, batch) -> (state, info)``. Shapes, dtypes and weak types of the
+            state do not change.
+        posterior: ``state -> Posterior``.
+    """
+
+    model: Model
+    init: Callable[[PRNGKey], Any]
+    step: Callable[[PRNGKey, Any, Batch], tuple[Any, Info]]
+    posterior: Callable[[Any], Posterior]

@@ -1,0 +1,67 @@
+"""Log-weights: normalise, reweight, effective sample size, weighted moments and quantiles."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from partialbayes.types import Particles, Scalar
+
+
+def uniform_log_weights(num_particles: int) -> Float[Array, " particle"]:
+    """Equal weights, log(1/J) each."""
+    return jnp.full(num_particles, -math.log(num_particles), jnp.result_type(float))
+
+
+def reweight(
+    particles: Particles, log_potentials: Float[Array, " particle"]
+) -> tuple[Particles, Scalar]:
+    """Multiply the weights by potentials G and normalise.
+
+    Returns:
+        The particles with log w_j ← log w_j + log G_j − log Σ_i w_i G_i, and the last term, the
+        increment of the log-evidence.
+    """
+    log_weights = particles.log_weights + log_potentials
+    increment = jax.nn.logsumexp(log_weights)
+    return particles._replace(log_weights=log_weights - increment), increment
+
+
+def effective_sample_size(log_weights: Float[Array, " particle"]) -> Scalar:
+    """1 / Σ_j w_j² for normalised weights: J when they are equal, 1 when one has it all."""
+    return jnp.exp(-jax.nn.logsumexp(2.0 * log_weights))
+
+
+def weighted_mean(particles: Particles) -> Float[Array, " dim"]:
+    """Σ_j w_j φ_j."""
+    return jnp.exp(particles.log_weights) @ particles.values
+
+
+def weighted_covariance(particles: Particles) -> Float[Array, "dim dim"]:
+    """Σ_j w_j (φ_j − m)(φ_j − m)ᵀ, the covariance of the cloud itself."""
+    centred = particles.values - weighted_mean(particles)[None, :]
+    return (centred * jnp.exp(particles.log_weights)[:, None]).T @ centred
+
+
+def weighted_variance(particles: Particles) -> Float[Array, " dim"]:
+    """The diagonal of `weighted_covariance`."""
+    centred = particles.values - weighted_mean(particles)[None, :]
+    return jnp.exp(particles.log_weights) @ jnp.square(centred)
+
+
+def weighted_quantile(
+    particles: Particles, probabilities: Float[Array, " quantile"]
+) -> Float[Array, "quantile dim"]:
+    """For each coordinate, the smallest value with cumulative weight at least p."""
+
+    def one_coordinate(values: Float[Array, " particle"]) -> Float[Array, " quantile"]:
+        order = jnp.argsort(values)
+        cumulative = jnp.cumsum(jnp.exp(particles.log_weights[order]))
+        # The last cumulative sum may fall short of one by rounding.
+        index = jnp.searchsorted(cumulative, probabilities * cumulative[-1])
+        return values[order[jnp.clip(index, 0, values.shape[0] - 1)]]
+
+    return jax.vmap(one_coordinate, in_axes=1, out_axes=1)(particles.values)
