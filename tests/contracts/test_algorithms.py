@@ -66,13 +66,11 @@ def test_fit_and_predict(build):
 def test_same_key_same_bits(build):
     algorithm = build(ORACLE.model)
     data = (ORACLE.inputs, ORACLE.targets)
-    runs = [
-        pb.fit(build(ORACLE.model), data, epochs=2, batch_size=8, key=5, progress=False)
-        for _ in range(2)
-    ]
-    first, second = (jax.tree.leaves(run.posterior) for run in runs)
-    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    other = pb.fit(build(ORACLE.model), data, epochs=2, batch_size=8, key=6, progress=False)
-    assert not all(
-        np.array_equal(a, b) for a, b in zip(first, jax.tree.leaves(other.posterior), strict=True)
-    )
+
+    def leaves(key):
+        trained = pb.fit(algorithm, data, epochs=2, batch_size=8, key=key, progress=False)
+        return jax.tree.leaves(trained.posterior)
+
+    first, again, other = leaves(5), leaves(5), leaves(6)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
