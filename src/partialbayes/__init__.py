@@ -1,6 +1,14 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import (
+    ensemble,
+    map_estimate,
+    ohsmc,
+    particle_gradient_descent,
+    sgld,
+    svgd,
+    swag,
+)
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -33,6 +41,7 @@ __all__ = [
     "accuracy",
     "bernoulli",
     "categorical",
+    "ensemble",
     "expected_calibration_error",
     "fit",
     "from_nnx",
@@ -46,12 +55,16 @@ __all__ = [
     "ohsmc",
     "ornstein_uhlenbeck",
     "partial_bnn",
+    "particle_gradient_descent",
     "paths",
     "predict",
     "random_walk",
     "rmse",
+    "sgld",
     "split_weights",
     "stratified",
+    "svgd",
+    "swag",
     "systematic",
     "when_ess_below",
     "where",
