@@ -2,7 +2,17 @@
 
 from partialbayes.algorithms import map_estimate, ohsmc
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
-from partialbayes.kernels import ornstein_uhlenbeck, random_walk
+from partialbayes.kernels import (
+    hmc,
+    identity,
+    lift,
+    mala,
+    ornstein_uhlenbeck,
+    pcn,
+    random_walk,
+    random_walk_metropolis,
+    unadjusted_langevin,
+)
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
@@ -12,7 +22,7 @@ from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
-from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior
+from partialbayes.types import Algorithm, Batch, Kernel, Model, Move, Network, Particles, Posterior
 
 __version__ = "0.1.0"
 
@@ -21,6 +31,7 @@ __all__ = [
     "Batch",
     "Fit",
     "History",
+    "Kernel",
     "Model",
     "Move",
     "Network",
@@ -37,8 +48,12 @@ __all__ = [
     "fit",
     "from_nnx",
     "gaussian",
+    "hmc",
+    "identity",
     "learned",
+    "lift",
     "log_predictive_density",
+    "mala",
     "map_estimate",
     "mlp",
     "nlpd",
@@ -47,12 +62,15 @@ __all__ = [
     "ornstein_uhlenbeck",
     "partial_bnn",
     "paths",
+    "pcn",
     "predict",
     "random_walk",
+    "random_walk_metropolis",
     "rmse",
     "split_weights",
     "stratified",
     "systematic",
+    "unadjusted_langevin",
     "when_ess_below",
     "where",
 ]
