@@ -31,7 +31,7 @@ def test_a_prior_that_is_not_normal_is_refused_when_built(kernel):
 
 GRADIENT_KERNELS = {
     "mala": pb.mala(0.01),
-    "hmc": pb.hmc(0.01, 2),
+    "hamiltonian": pb.hamiltonian(0.01, 2),
     "unadjusted_langevin": pb.unadjusted_langevin(0.01),
 }
 

@@ -1,9 +1,9 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import map_estimate, ohsmc, sample, then
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
-    hmc,
+    hamiltonian,
     identity,
     lift,
     mala,
@@ -21,8 +21,19 @@ from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
-from partialbayes.types import Algorithm, Batch, Kernel, Model, Move, Network, Particles, Posterior
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Kernel,
+    Model,
+    Move,
+    Network,
+    Particles,
+    Posterior,
+    Sampler,
+)
 
 __version__ = "0.1.0"
 
@@ -38,16 +49,19 @@ __all__ = [
     "Particles",
     "Posterior",
     "Predictive",
+    "Sampler",
     "Split",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
+    "adapted",
     "bernoulli",
     "categorical",
     "expected_calibration_error",
     "fit",
     "from_nnx",
     "gaussian",
+    "hamiltonian",
     "hmc",
     "identity",
     "learned",
@@ -58,6 +72,7 @@ __all__ = [
     "mlp",
     "nlpd",
     "normal",
+    "nuts",
     "ohsmc",
     "ornstein_uhlenbeck",
     "partial_bnn",
@@ -67,9 +82,11 @@ __all__ = [
     "random_walk",
     "random_walk_metropolis",
     "rmse",
+    "sample",
     "split_weights",
     "stratified",
     "systematic",
+    "then",
     "unadjusted_langevin",
     "when_ess_below",
     "where",

@@ -29,7 +29,7 @@ KERNELS: dict[str, Callable[..., pb.Move]] = {
     "random_walk_metropolis": partial(pb.random_walk_metropolis, num_steps=2),
     "mala": partial(pb.mala, num_steps=2),
     "unadjusted_langevin": partial(pb.unadjusted_langevin, num_steps=2),
-    "hmc": partial(pb.hmc, num_leapfrog_steps=3),
+    "hamiltonian": partial(pb.hamiltonian, num_leapfrog_steps=3),
     "pcn": partial(pb.pcn, num_steps=2),
     "blackjax barker": from_blackjax,
 }

@@ -75,8 +75,8 @@ INVARIANT = {
     "random_walk_metropolis": pb.random_walk_metropolis(0.5),
     "random_walk_metropolis, per weight": pb.random_walk_metropolis(jnp.asarray([0.8, 0.2]), 2),
     "mala": pb.mala(0.4),
-    "hmc": pb.hmc(0.6, 2),
-    "hmc, mass": pb.hmc(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
+    "hamiltonian": pb.hamiltonian(0.6, 2),
+    "hamiltonian, mass": pb.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
     "pcn": pb.pcn(0.5, 2),
 }
 

@@ -1,6 +1,6 @@
 """Markov kernels on the particle cloud, one a file."""
 
-from partialbayes.kernels.hmc import hmc
+from partialbayes.kernels.hamiltonian import hamiltonian
 from partialbayes.kernels.identity import identity
 from partialbayes.kernels.langevin import unadjusted_langevin
 from partialbayes.kernels.lift import lift
@@ -11,7 +11,7 @@ from partialbayes.kernels.random_walk import random_walk
 from partialbayes.kernels.random_walk_metropolis import random_walk_metropolis
 
 __all__ = [
-    "hmc",
+    "hamiltonian",
     "identity",
     "lift",
     "mala",

@@ -13,14 +13,16 @@ from partialbayes.kernels.lift import lift
 from partialbayes.types import Kernel, LogDensity, Move, Phi, PRNGKey
 
 
-def hmc(
+def hamiltonian(
     step_size: float | Float[Array, ""] = 0.01,
     num_leapfrog_steps: int = 100,
     num_steps: int = 1,
     *,
     inverse_mass: float | Float[Array, ""] | Float[Array, " dim"] = 1.0,
 ) -> Move:
-    """Hamiltonian Monte Carlo trajectories, which leave the target invariant.
+    """Hamiltonian Monte Carlo (HMC) trajectories, which leave the target invariant.
+
+    This is the kernel for particles; `hmc` is the sampler of a second stage.
 
     Args:
         step_size: Length of one leapfrog step (a time, not a variance).
@@ -30,7 +32,7 @@ def hmc(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.hmc(step_size=0.05, num_leapfrog_steps=20)
+        >>> kernel = pb.hamiltonian(step_size=0.05, num_leapfrog_steps=20)
     """
     require_positive("step_size", step_size)
     require_positive("inverse_mass", inverse_mass)
@@ -49,4 +51,4 @@ def hmc(
         length = jnp.asarray(step_size, phi.dtype)
         return blackjax.hmc.build_kernel()(key, state, log_density, length, inverse, num_leapfrog_steps)
 
-    return with_gradients("hmc", lift(Kernel(init, step), num_steps))
+    return with_gradients("hamiltonian", lift(Kernel(init, step), num_steps))
