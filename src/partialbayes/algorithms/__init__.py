@@ -7,5 +7,16 @@ from partialbayes.algorithms.particle_gradient_descent import particle_gradient_
 from partialbayes.algorithms.sgld import sgld
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
+from partialbayes.algorithms.two_stages import sample, then
 
-__all__ = ["ensemble", "map_estimate", "ohsmc", "particle_gradient_descent", "sgld", "svgd", "swag"]
+__all__ = [
+    "ensemble",
+    "map_estimate",
+    "ohsmc",
+    "particle_gradient_descent",
+    "sample",
+    "sgld",
+    "svgd",
+    "swag",
+    "then",
+]

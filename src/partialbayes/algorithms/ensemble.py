@@ -50,7 +50,8 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
     def posterior(state: Any) -> Posterior:
         return _mixture(jax.vmap(algorithm.posterior)(state), num_members)
 
-    return Algorithm(algorithm.model, init, step, posterior)
+    # A second stage, if there is one, goes through the members of a posterior by itself.
+    return algorithm._replace(init=init, step=step, posterior=posterior)
 
 
 def _mixture(members: Posterior, num_members: int) -> Posterior:
