@@ -1,6 +1,6 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import map_estimate, ohsmc, sample, then
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -11,8 +11,9 @@ from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
-from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior
+from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior, Sampler
 
 __version__ = "0.1.0"
 
@@ -27,22 +28,26 @@ __all__ = [
     "Particles",
     "Posterior",
     "Predictive",
+    "Sampler",
     "Split",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
+    "adapted",
     "bernoulli",
     "categorical",
     "expected_calibration_error",
     "fit",
     "from_nnx",
     "gaussian",
+    "hmc",
     "learned",
     "log_predictive_density",
     "map_estimate",
     "mlp",
     "nlpd",
     "normal",
+    "nuts",
     "ohsmc",
     "ornstein_uhlenbeck",
     "partial_bnn",
@@ -50,9 +55,11 @@ __all__ = [
     "predict",
     "random_walk",
     "rmse",
+    "sample",
     "split_weights",
     "stratified",
     "systematic",
+    "then",
     "when_ess_below",
     "where",
 ]
