@@ -2,7 +2,17 @@
 
 from partialbayes.algorithms import map_estimate, ohsmc, sample, then
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
-from partialbayes.kernels import ornstein_uhlenbeck, random_walk
+from partialbayes.kernels import (
+    hamiltonian,
+    identity,
+    lift,
+    mala,
+    ornstein_uhlenbeck,
+    pcn,
+    random_walk,
+    random_walk_metropolis,
+    unadjusted_langevin,
+)
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
@@ -13,7 +23,17 @@ from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
-from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior, Sampler
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Kernel,
+    Model,
+    Move,
+    Network,
+    Particles,
+    Posterior,
+    Sampler,
+)
 
 __version__ = "0.1.0"
 
@@ -22,6 +42,7 @@ __all__ = [
     "Batch",
     "Fit",
     "History",
+    "Kernel",
     "Model",
     "Move",
     "Network",
@@ -40,9 +61,13 @@ __all__ = [
     "fit",
     "from_nnx",
     "gaussian",
+    "hamiltonian",
     "hmc",
+    "identity",
     "learned",
+    "lift",
     "log_predictive_density",
+    "mala",
     "map_estimate",
     "mlp",
     "nlpd",
@@ -52,14 +77,17 @@ __all__ = [
     "ornstein_uhlenbeck",
     "partial_bnn",
     "paths",
+    "pcn",
     "predict",
     "random_walk",
+    "random_walk_metropolis",
     "rmse",
     "sample",
     "split_weights",
     "stratified",
     "systematic",
     "then",
+    "unadjusted_langevin",
     "when_ess_below",
     "where",
 ]

@@ -209,10 +209,29 @@ class Move(NamedTuple):
     Attributes:
         init: ``dim -> state``.
         step: ``(key, particles, target, state) -> Moved``.
+        needs_normal_prior: Whether the move is right only where the prior is normal with
+            independent coordinates. Whoever takes both checks it (`require_suitable`).
     """
 
     init: Callable[[int], PyTree]
     step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
+    needs_normal_prior: bool = False
+
+
+class Kernel(NamedTuple):
+    """A Markov kernel on one particle, the log-density given at call time; see `lift`.
+
+    The signatures are BlackJAX's, so that ``Kernel(blackjax.nuts.init, step)`` is one, where
+    ``step`` is ``blackjax.nuts.build_kernel()`` with its parameters filled in.
+
+    Attributes:
+        init: ``(phi, log_density) -> state``; ``state.position`` is where the particle is.
+        step: ``(key, state, log_density) -> (state, info)``; ``info.acceptance_rate`` is read
+            where there is one.
+    """
+
+    init: Callable[[Phi, LogDensity], Any]
+    step: Callable[[PRNGKey, Any, LogDensity], tuple[Any, Any]]
 
 
 Resampler: TypeAlias = Callable[[PRNGKey, Particles], tuple[Particles, Int[Array, " particle"]]]
