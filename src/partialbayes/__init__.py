@@ -1,8 +1,28 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import (
+    ensemble,
+    map_estimate,
+    ohsmc,
+    particle_gradient_descent,
+    sample,
+    sgld,
+    svgd,
+    swag,
+    then,
+)
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
-from partialbayes.kernels import ornstein_uhlenbeck, random_walk
+from partialbayes.kernels import (
+    hamiltonian,
+    identity,
+    lift,
+    mala,
+    ornstein_uhlenbeck,
+    pcn,
+    random_walk,
+    random_walk_metropolis,
+    unadjusted_langevin,
+)
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
@@ -11,8 +31,19 @@ from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
-from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Kernel,
+    Model,
+    Move,
+    Network,
+    Particles,
+    Posterior,
+    Sampler,
+)
 
 __version__ = "0.1.0"
 
@@ -21,38 +52,57 @@ __all__ = [
     "Batch",
     "Fit",
     "History",
+    "Kernel",
     "Model",
     "Move",
     "Network",
     "Particles",
     "Posterior",
     "Predictive",
+    "Sampler",
     "Split",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
+    "adapted",
     "bernoulli",
     "categorical",
+    "ensemble",
     "expected_calibration_error",
     "fit",
     "from_nnx",
     "gaussian",
+    "hamiltonian",
+    "hmc",
+    "identity",
     "learned",
+    "lift",
     "log_predictive_density",
+    "mala",
     "map_estimate",
     "mlp",
     "nlpd",
     "normal",
+    "nuts",
     "ohsmc",
     "ornstein_uhlenbeck",
     "partial_bnn",
+    "particle_gradient_descent",
     "paths",
+    "pcn",
     "predict",
     "random_walk",
+    "random_walk_metropolis",
     "rmse",
+    "sample",
+    "sgld",
     "split_weights",
     "stratified",
+    "svgd",
+    "swag",
     "systematic",
+    "then",
+    "unadjusted_langevin",
     "when_ess_below",
     "where",
 ]
