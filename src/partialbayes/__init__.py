@@ -7,12 +7,17 @@ from partialbayes.algorithms import (
     particle_gradient_descent,
     sample,
     sgld,
+    sgsmc,
+    smc,
     svgd,
     swag,
     then,
 )
+from partialbayes.annealing import blocks, geometric_blocks, tempering
+from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
+    adapted_hamiltonian,
     hamiltonian,
     identity,
     lift,
@@ -30,8 +35,9 @@ from partialbayes.networks import from_nnx, mlp
 from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
+from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import stratified, systematic, when_ess_below
-from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
 from partialbayes.types import (
     Algorithm,
@@ -50,6 +56,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "Batch",
+    "Discrepancy",
+    "Evidence",
     "Fit",
     "History",
     "Kernel",
@@ -59,19 +67,25 @@ __all__ = [
     "Particles",
     "Posterior",
     "Predictive",
+    "Refined",
     "Sampler",
     "Split",
+    "StalledError",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
     "adapted",
+    "adapted_hamiltonian",
     "bernoulli",
+    "blocks",
     "categorical",
     "ensemble",
+    "evidence_from_runs",
     "expected_calibration_error",
     "fit",
     "from_nnx",
     "gaussian",
+    "geometric_blocks",
     "hamiltonian",
     "hmc",
     "identity",
@@ -93,14 +107,19 @@ __all__ = [
     "predict",
     "random_walk",
     "random_walk_metropolis",
+    "refine",
     "rmse",
     "sample",
     "sgld",
+    "sgsmc",
+    "smc",
     "split_weights",
     "stratified",
     "svgd",
     "swag",
     "systematic",
+    "tempered_smc",
+    "tempering",
     "then",
     "unadjusted_langevin",
     "when_ess_below",

@@ -99,7 +99,7 @@ def resample_move(kernel: Move, resample: Resampler) -> Mutation:
     return Mutation(lambda num_particles: num_particles, step)
 
 
-def waste_free(kernel: Move, chain_length: int) -> Mutation:
+def keep_chains(kernel: Move, chain_length: int) -> Mutation:
     """Keep every state of the chains (Dau and Chopin, 2022).
 
     J / P particles are drawn, each starts a chain of P states, and all J states make the new

@@ -9,38 +9,29 @@ far those were off.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from partialbayes.annealing import Family, as_exponents, posterior_family, staged, tempering
+from partialbayes.algorithms.two_stages import sample
 from partialbayes.batches import checked
-from partialbayes.checks import require_count, require_suitable
-from partialbayes.feynman_kac import (
-    Adaptive,
-    Mutation,
-    relative_variance,
-    resample_move,
-    run_adaptive,
-    run_path,
-    waste_free as keep_chains,
-)
-from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.metrics import nlpd
 from partialbayes.predict import log_predictive_density, predict
-from partialbayes.resampling import stratified
-from partialbayes.types import Batch, Model, Move, Particles, Posterior, PRNGKey, Scalar
+from partialbayes.samplers.tempered_smc import tempered_smc
+from partialbayes.types import Model, Move, Posterior, PRNGKey, Scalar
+
+# One object per setting, so that a second run with another key need not be compiled again.
+_sampler = lru_cache(maxsize=16)(tempered_smc)
 
 
 class Discrepancy(NamedTuple):
     """How far the particles that `refine` was given were off.
 
     Attributes:
-        mean: Root mean square difference of the predictive means, over inputs.
+        mean: Root mean square difference of the predictive means.
         largest_mean: The largest difference of the predictive means.
         variance: Root mean square difference of the predictive variances.
         nlpd: Held-out NLPD of the particles given, less that of the refined ones: positive where
@@ -61,8 +52,8 @@ class Refined(NamedTuple):
         log_evidence: log Ẑ, an estimate of log p(y_1:N; ψ̂).
         standard_error: Of log Ẑ, from the ancestry of this run.
         temperatures: The path taken, ending at 1.
-        ess: Effective sample size after each step.
-        acceptance: Of the moves of each step; one at the first, where nothing moves.
+        ess: Effective sample size on reaching each temperature.
+        acceptance: Of the moves at each temperature.
         discrepancy: How far the particles given were off.
     """
 
@@ -76,14 +67,17 @@ class Refined(NamedTuple):
 
 
 class StalledError(RuntimeError):
-    """The tempering did not reach the posterior.
+    """The tempering did not get to the posterior.
 
     Attributes:
         temperatures: As far as it came.
     """
 
-    def __init__(self, temperatures: Float[np.ndarray, " step"], message: str) -> None:
-        super().__init__(message)
+    def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str) -> None:
+        reached = temperatures[-1] if temperatures.size else np.nan
+        super().__init__(
+            f"tempering stalled at temperature {reached:.3g} after {temperatures.size} steps; {remedy}"
+        )
         self.temperatures = temperatures
 
 
@@ -103,9 +97,9 @@ def refine(
 ) -> Refined:
     """Sample p(φ | data; ψ̂) exactly, and say how far the particles of ``posterior`` were from it.
 
-    The temperatures are chosen as it goes, each step as long as the ESS allows. That makes log Ẑ
-    slightly biased, by less than its standard error; for an unbiased Ẑ pass the ``temperatures`` of
-    one run to a second one with another key.
+    The temperatures are chosen as it goes, each step as long as the ESS allows. That makes Ẑ
+    slightly biased, by less than its standard error; for an unbiased one pass the ``temperatures``
+    of one run to a second run with another key.
 
     Args:
         model: The model that was trained.
@@ -118,8 +112,8 @@ def refine(
         waste_free: Keep every state of chains of this length, which must divide J; by default
             only the last state of each move is kept.
         temperatures: A fixed path instead, ending at 1.
-        max_steps: How many steps the path may take.
-        held_out: A pair like ``data`` for the comparison; the training inputs by default.
+        max_steps: How many steps an adaptive path may take.
+        held_out: A pair like ``data`` to compare on; the training inputs by default.
         key: A ``jax.random.key`` or a whole number to make one from.
 
     Raises:
@@ -136,24 +130,67 @@ def refine(
     """
     if posterior.particles.log_weights.ndim != 1:
         raise ValueError(
-            "posterior is an ensemble; refine its members one by one, "
-            "jax.tree.map(lambda leaf: leaf[i], posterior) with weights made to sum to one."
+            "posterior is an ensemble, and each of its members has a posterior of its own; train "
+            "by then(ensemble(...), tempered_smc(...)) instead."
         )
-    train = checked(model, data, "data")
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
-    require_count("max_steps", max_steps, "for example max_steps=100.")
-    if not 0.0 < target_ess < 1.0:
-        raise ValueError(
-            f"target_ess must be between 0 and 1, a share of num_particles, not {target_ess!r}; "
-            "for example target_ess=0.5."
-        )
-    kernel = adapted_hamiltonian() if kernel is None else kernel
-    require_suitable(kernel, model)
-    mutation = (
-        resample_move(kernel, stratified) if waste_free is None else keep_chains(kernel, waste_free)
+    inputs = checked(model, data, "data").inputs
+    if held_out is not None:
+        inputs = checked(model, held_out, "held_out").inputs
+    sampler = _sampler(
+        num_particles=num_particles,
+        kernel=kernel,
+        target_ess=target_ess,
+        waste_free=waste_free,
+        temperatures=None if temperatures is None else tuple(map(float, temperatures)),
+        max_steps=max_steps,
     )
-    mutation.num_founders(num_particles)  # complains here if waste_free does not fit
-    if isinstance(key, int):
-        key = jax.random.key(key)
+    refined, report = sample(sampler, model, posterior, data, key=key)
 
-    family = staged(posterior_family(model, posterior.psi, train))
+    path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
+    taken = int(np.isfinite(path).sum())
+    path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
+    if not np.isfinite(report["log_evidence"]):
+        raise StalledError(path, _remedy(path, acceptance, max_steps))
+
+    before, after = (predict(model, each, inputs) for each in (posterior, refined))
+    gain = None
+    if held_out is not None:
+        given, new = (nlpd(log_predictive_density(model, p, held_out)) for p in (posterior, refined))
+        gain = given - new
+    gap = before.mean - after.mean
+    return Refined(
+        posterior=refined,
+        log_evidence=report["log_evidence"],
+        standard_error=report["standard_error"],
+        temperatures=path,
+        ess=ess,
+        acceptance=acceptance,
+        discrepancy=Discrepancy(
+            mean=_root_mean_square(gap),
+            largest_mean=jnp.abs(gap).max(),
+            variance=_root_mean_square(before.variance - after.variance),
+            nlpd=gain,
+        ),
+    )
+
+
+def _root_mean_square(values: Float[Array, ...]) -> Scalar:
+    return jnp.sqrt(jnp.mean(jnp.square(values)))
+
+
+def _remedy(path: np.ndarray, acceptance: np.ndarray, max_steps: int) -> str:
+    if path.size < max_steps:
+        return (
+            "the log-likelihood became NaN or infinite there. Check the data and ψ, or use a prior "
+            "whose draws give finite log-likelihoods."
+        )
+    if acceptance[:-1].size and np.nanmedian(acceptance[:-1]) < 0.01:
+        return (
+            "hardly any proposal is accepted. Use a kernel with smaller steps or one that adapts "
+            "itself (adapted_metropolis, adapted_hamiltonian)."
+        )
+    return (
+        f"raise max_steps above {max_steps}, lower target_ess, or use more particles. If the steps "
+        "have become tiny, the likelihood is far from the prior: give it more noise or the prior "
+        "more scale."
+    )

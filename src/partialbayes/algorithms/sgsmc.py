@@ -23,7 +23,7 @@ def sgsmc(
     *,
     num_particles: int = 1000,
     schedule: Schedule | None = None,
-    kernel: Move,
+    kernel: Move | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
@@ -36,7 +36,8 @@ def sgsmc(
         model: What to train.
         num_particles: J, the number of samples of φ.
         schedule: How a minibatch comes in: `geometric_blocks` (default), `blocks`, or `tempering`.
-        kernel: Leaves the target invariant;
+        kernel: How particles move before each block, leaving their present target invariant;
+            `adapted_hamiltonian` of one trajectory by default.
         resample: Stratified when the ESS falls below J/2, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 

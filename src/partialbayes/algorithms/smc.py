@@ -18,9 +18,10 @@ import optax
 from jaxtyping import PyTree
 
 from partialbayes.annealing import Schedule, as_exponents, geometric_blocks, posterior_family
-from partialbayes.checks import require_count
+from partialbayes.checks import require_count, require_suitable
 from partialbayes.feynman_kac import relative_variance, resample_move, run_path
 from partialbayes.gradients import one_pass
+from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.types import (
     Algorithm,
@@ -51,7 +52,7 @@ def smc(
     *,
     num_particles: int = 1000,
     schedule: Schedule | None = None,
-    kernel: Move,
+    kernel: Move | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
@@ -64,7 +65,8 @@ def smc(
         model: What to train.
         num_particles: J, the number of samples of φ.
         schedule: How the data come in: `geometric_blocks` (default), `blocks`, or `tempering`.
-        kernel: Leaves the target invariant;
+        kernel: How particles move before each block, leaving their present target invariant;
+            `adapted_hamiltonian` of one trajectory by default.
         resample: Stratified when the ESS falls below J/2, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
@@ -75,6 +77,8 @@ def smc(
     """
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     schedule = geometric_blocks() if schedule is None else schedule
+    kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
+    require_suitable(kernel, model)
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
     mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
 
@@ -91,7 +95,9 @@ def smc(
         family = posterior_family(model, psi, batch)
         cloud, record = run_path(key, family, exponents, mutation, num_particles, state.kernel)
         # ∇ log p(batch; ψ) as a whole is scaled by N/M, its prior part too.
-        _, gradient = one_pass(model, cloud.particles.values, psi, batch._replace(scale=jnp.ones(())))
+        _, gradient = one_pass(
+            model, cloud.particles.values, psi, batch._replace(scale=jnp.ones_like(batch.scale))
+        )
         ascent = gradient(jnp.exp(cloud.particles.log_weights))
         descent = jax.tree.map(lambda leaf: -batch.scale * leaf, ascent)
         updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
