@@ -11,6 +11,8 @@ from partialbayes.algorithms import (
     swag,
     then,
 )
+from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
+from partialbayes.checkpoint import CheckpointError
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
     hamiltonian,
@@ -31,6 +33,7 @@ from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
 from partialbayes.types import (
@@ -50,6 +53,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "Batch",
+    "CheckpointError",
+    "Checkpoints",
     "Fit",
     "History",
     "Kernel",
@@ -59,6 +64,7 @@ __all__ = [
     "Particles",
     "Posterior",
     "Predictive",
+    "Progress",
     "Sampler",
     "Split",
     "Subset",
@@ -67,6 +73,7 @@ __all__ = [
     "adapted",
     "bernoulli",
     "categorical",
+    "csv_log",
     "ensemble",
     "expected_calibration_error",
     "fit",
@@ -75,6 +82,7 @@ __all__ = [
     "hamiltonian",
     "hmc",
     "identity",
+    "json_lines_log",
     "learned",
     "lift",
     "log_predictive_density",
@@ -101,6 +109,7 @@ __all__ = [
     "svgd",
     "swag",
     "systematic",
+    "tensorboard_log",
     "then",
     "unadjusted_langevin",
     "when_ess_below",
