@@ -1,8 +1,18 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import map_estimate, ohsmc, sample, then
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
-from partialbayes.kernels import ornstein_uhlenbeck, random_walk
+from partialbayes.kernels import (
+    hamiltonian,
+    identity,
+    lift,
+    mala,
+    ornstein_uhlenbeck,
+    pcn,
+    random_walk,
+    random_walk_metropolis,
+    unadjusted_langevin,
+)
 from partialbayes.likelihoods import (
     allow_missing,
     bernoulli,
@@ -28,6 +38,7 @@ from partialbayes.priors import (
     student_t_prior,
 )
 from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
 from partialbayes.subsets import (
@@ -41,7 +52,17 @@ from partialbayes.subsets import (
     random_fraction,
     where,
 )
-from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Kernel,
+    Model,
+    Move,
+    Network,
+    Particles,
+    Posterior,
+    Sampler,
+)
 
 __version__ = "0.1.0"
 
@@ -50,16 +71,19 @@ __all__ = [
     "Batch",
     "Fit",
     "History",
+    "Kernel",
     "Model",
     "Move",
     "Network",
     "Particles",
     "Posterior",
     "Predictive",
+    "Sampler",
     "Split",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
+    "adapted",
     "allow_missing",
     "bernoulli",
     "biases",
@@ -72,12 +96,17 @@ __all__ = [
     "fit",
     "from_nnx",
     "gaussian",
+    "hamiltonian",
     "heteroscedastic",
+    "hmc",
+    "identity",
     "inverse_gamma",
     "laplace_prior",
     "layer",
     "learned",
+    "lift",
     "log_predictive_density",
+    "mala",
     "map_estimate",
     "mask",
     "mlp",
@@ -85,23 +114,29 @@ __all__ = [
     "nlpd",
     "normal",
     "normalisation_scales",
+    "nuts",
     "ohsmc",
     "ornstein_uhlenbeck",
     "output_layer",
     "partial_bnn",
     "paths",
+    "pcn",
     "per_layer",
     "poisson",
     "predict",
     "random_fraction",
     "random_walk",
+    "random_walk_metropolis",
     "rmse",
+    "sample",
     "sampled",
     "split_weights",
     "stratified",
     "student_t",
     "student_t_prior",
     "systematic",
+    "then",
+    "unadjusted_langevin",
     "when_ess_below",
     "where",
 ]

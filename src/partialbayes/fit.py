@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from partialbayes.batches import checked, num_batches, permutation, take
 from partialbayes.checks import require_count
 from partialbayes.predict import _log_density
-from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Scalar
+from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +45,17 @@ class History(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The result of training."""
+    """The result of training.
+
+    Attributes:
+        posterior: The best posterior, after the algorithm's second stage if it has one.
+        history: What happened, step by step.
+        report: What the second stage has to say (R-hat, acceptance, evidence, …); empty without.
+    """
 
     posterior: Posterior
     history: History
+    report: Report
 
 
 class TrainingDivergedError(RuntimeError):
@@ -167,7 +174,11 @@ def fit(
                 bar.set_postfix_str(f"best validation NLPD {score:.4f}", refresh=False)
             done = stop
             piece = max(1, min(16 * piece, int(piece * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    return _result(plan, carry, plan.num_steps)
+    trained = _result(plan, carry, plan.num_steps)
+    if algorithm.finish is None:
+        return trained
+    posterior, report = _finish(algorithm, jax.random.fold_in(key, 3), trained.posterior, train)
+    return trained._replace(posterior=posterior, report=report)
 
 
 def _result(plan: _Plan, carry: _Carry, num_steps: int) -> Fit:
@@ -180,13 +191,21 @@ def _result(plan: _Plan, carry: _Carry, num_steps: int) -> Fit:
         validation_nlpd=scores,
         best_step=int(carry.best_step),
     )
-    return Fit(carry.best, history)
+    return Fit(carry.best, history, {})
 
 
 def _evaluated_steps(plan: _Plan) -> Int[np.ndarray, " evaluation"]:
     """Every k-th step, and the last."""
     regular = np.arange(plan.evaluate_every, plan.num_steps + 1, plan.evaluate_every)
     return np.union1d(regular, [plan.num_steps])
+
+
+@partial(jax.jit, static_argnames=("algorithm",))
+def _finish(
+    algorithm: Algorithm, key: PRNGKey, posterior: Posterior, train: Batch
+) -> tuple[Posterior, Report]:
+    assert algorithm.finish is not None
+    return algorithm.finish(key, posterior, train)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "plan"))

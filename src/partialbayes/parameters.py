@@ -43,6 +43,7 @@ def learned(start: Any = 1.0) -> Learned:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(0.5))
     """
+    _require_start(start)
     return Learned(start)
 
 
@@ -61,7 +62,15 @@ def sampled(start: Any = 1.0, prior: PriorBuilder | None = None) -> Sampled:
         >>> model.split.dim
         5
     """
+    _require_start(start)
     return Sampled(start, prior)
+
+
+def _require_start(start: Any) -> None:
+    """Positive numbers; a square matrix may be a covariance, which is checked where it is used."""
+    shape = np.shape(start)
+    if not (len(shape) == 2 and shape[0] == shape[1]):
+        require_positive("start", start)
 
 
 class Constraint(NamedTuple):

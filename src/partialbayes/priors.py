@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
-from partialbayes.scales import bind_scale
+from partialbayes.scales import bind_scale, require_scale
 from partialbayes.splits import Split
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar
 
@@ -99,6 +99,7 @@ def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         >>> trained = network.init(jax.random.key(0))
         >>> model = pb.partial_bnn(network, pb.layer(-1), pb.gaussian(), pb.centred_on(trained, 0.1))
     """
+    require_scale(scale)
     centre = params.init(jax.random.key(0)) if isinstance(params, Network) else params
 
     def build(split: Split) -> Prior:
@@ -197,6 +198,8 @@ def custom_prior(
 
 
 def _location_scale(mean: Any, scale: Any, standard: _Standard) -> PriorBuilder:
+    require_scale(scale)
+
     def build(split: Split) -> Prior:
         if np.shape(mean) not in ((), (split.dim,)):
             raise ValueError(

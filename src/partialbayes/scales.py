@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from partialbayes.checks import require_positive
 from partialbayes.parameters import Learned, Sampled, parameter, several
 from partialbayes.splits import Split
 from partialbayes.subsets import Leaf, layer_names, matches, require_match
@@ -67,13 +68,24 @@ class Scale(NamedTuple):
     value: Callable[[PyTree], Float[Array, " dim"]]
 
 
-def bind_scale(scale: Any, split: Split) -> Scale:
-    """A scale from what a user may write."""
-    if isinstance(scale, Sampled) or (isinstance(scale, PerLayer) and isinstance(scale.scale, Sampled)):
+def require_scale(scale: Any) -> None:
+    """Refuse what cannot be a scale of any split."""
+    if isinstance(scale, Sampled):
         raise ValueError(
             "scale: sampled() is for parameters of a likelihood; a prior's scale may be a number or "
             "learned(start)."
         )
+    if isinstance(scale, FanIn | PerLayer):
+        require_scale(scale[0])
+    elif isinstance(scale, Mapping):
+        for value in scale.values():
+            require_scale(value)
+    elif not isinstance(scale, Learned):
+        require_positive("scale", scale)
+
+
+def bind_scale(scale: Any, split: Split) -> Scale:
+    """A scale from what a user may write."""
     if isinstance(scale, FanIn):
         gain = bind_scale(scale.gain, split)
         divisor = np.sqrt(_per_weight(split, lambda leaf: float(leaf.fan_in)))

@@ -96,6 +96,13 @@ def split_weights(
     Returns:
         The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
         is stochastic in part holds its other weights as one flat array.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))
+        >>> phi, psi = pb.split_weights(params, "**/bias").split(params)
+        >>> phi.shape, sorted(psi)
+        ((4,), ['layers/0/kernel', 'layers/1/kernel'])
     """
     with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
     names = [_path(path) for path, _ in with_paths]

@@ -23,6 +23,8 @@ Info: TypeAlias = dict[str, Scalar]
 """What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
 data point; those with particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
 ``ancestors``."""
+Report: TypeAlias = dict[str, Array]
+"""What a second stage reports once: arrays by name (``r_hat``, ``acceptance``, ``log_evidence``, …)."""
 
 
 class Particles(NamedTuple):
@@ -236,10 +238,29 @@ class Move(NamedTuple):
     Attributes:
         init: ``dim -> state``.
         step: ``(key, particles, target, state) -> Moved``.
+        needs_normal_prior: Whether the move is right only where the prior is normal with
+            independent coordinates. Whoever takes both checks it (`require_suitable`).
     """
 
     init: Callable[[int], PyTree]
     step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
+    needs_normal_prior: bool = False
+
+
+class Kernel(NamedTuple):
+    """A Markov kernel on one particle, the log-density given at call time; see `lift`.
+
+    The signatures are BlackJAX's, so that ``Kernel(blackjax.nuts.init, step)`` is one, where
+    ``step`` is ``blackjax.nuts.build_kernel()`` with its parameters filled in.
+
+    Attributes:
+        init: ``(phi, log_density) -> state``; ``state.position`` is where the particle is.
+        step: ``(key, state, log_density) -> (state, info)``; ``info.acceptance_rate`` is read
+            where there is one.
+    """
+
+    init: Callable[[Phi, LogDensity], Any]
+    step: Callable[[PRNGKey, Any, LogDensity], tuple[Any, Any]]
 
 
 Resampler: TypeAlias = Callable[[PRNGKey, Particles], tuple[Particles, Int[Array, " particle"]]]
@@ -256,6 +277,12 @@ class Posterior(NamedTuple):
     particles: Particles
 
 
+Sampler: TypeAlias = Callable[[PRNGKey, Model, Posterior, Batch], tuple[Posterior, Report]]
+"""A second stage: new samples of φ given *all* the data, at the ψ of the posterior it is given.
+
+Pure, and compiled by whoever calls it. The posterior it sees has no member axis."""
+
+
 class Algorithm(NamedTuple):
     """A training method: pure functions over explicit state.
 
@@ -265,9 +292,12 @@ class Algorithm(NamedTuple):
         step: ``(key, state, batch) -> (state, info)``. Shapes, dtypes and weak types of the
             state do not change.
         posterior: ``state -> Posterior``.
+        finish: ``(key, posterior, data) -> (posterior, report)``, called once after training with
+            the best posterior and all the data; None if there is nothing left to do. See `then`.
     """
 
     model: Model
     init: Callable[[PRNGKey], Any]
     step: Callable[[PRNGKey, Any, Batch], tuple[Any, Info]]
     posterior: Callable[[Any], Posterior]
+    finish: Callable[[PRNGKey, Posterior, Batch], tuple[Posterior, Report]] | None = None

@@ -2,5 +2,6 @@
 
 from partialbayes.algorithms.map import map_estimate
 from partialbayes.algorithms.ohsmc import ohsmc
+from partialbayes.algorithms.two_stages import sample, then
 
-__all__ = ["map_estimate", "ohsmc"]
+__all__ = ["map_estimate", "ohsmc", "sample", "then"]

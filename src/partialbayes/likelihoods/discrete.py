@@ -39,7 +39,7 @@ def bernoulli(*, variance: None = None) -> Likelihood:
     densities = independent(entries)
 
     def check(outputs: Any, targets: Any) -> Array:
-        array = whole_numbers(targets, "Bernoulli", "whole class labels")
+        array = whole_numbers(targets, "Bernoulli", "integer class labels")
         array = match_shape(array, squeezed_shape(outputs, "Bernoulli"), "Bernoulli")
         _require_labels(array, 2, "use the categorical likelihood for more than two classes.")
         return jnp.asarray(array, jnp.int32)
@@ -90,7 +90,7 @@ def categorical(*, variance: None = None) -> Likelihood:
                 f"the network's outputs have shape {outputs.shape}; the categorical likelihood needs "
                 "(examples, classes) with at least two classes. For one logit use bernoulli()."
             )
-        array = whole_numbers(targets, "categorical", "whole class labels")
+        array = whole_numbers(targets, "categorical", "integer class labels")
         array = match_shape(array, outputs.shape[:-1], "categorical")
         _require_labels(array, outputs.shape[-1], "give the network one output per class.")
         return jnp.asarray(array, jnp.int32)
@@ -126,7 +126,7 @@ def poisson(*, variance: None = None) -> Likelihood:
     densities = independent(entries)
 
     def check(outputs: Any, targets: Any) -> Array:
-        array = whole_numbers(targets, "Poisson", "whole counts")
+        array = whole_numbers(targets, "Poisson", "integer counts")
         array = match_shape(array, squeezed_shape(outputs, "Poisson"), "Poisson")
         if array.min() < 0:
             raise ValueError(f"targets must be counts from 0 up, but one is {array.min()}.")

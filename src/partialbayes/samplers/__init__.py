@@ -1,0 +1,7 @@
+"""Samplers of φ at fixed ψ, for the second stage of `then`; one a file."""
+
+from partialbayes.samplers.chains import adapted
+from partialbayes.samplers.hmc import hmc
+from partialbayes.samplers.nuts import nuts
+
+__all__ = ["adapted", "hmc", "nuts"]
