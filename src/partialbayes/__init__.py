@@ -1,6 +1,16 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc, sample, then
+from partialbayes.algorithms import (
+    ensemble,
+    map_estimate,
+    ohsmc,
+    particle_gradient_descent,
+    sample,
+    sgld,
+    svgd,
+    swag,
+    then,
+)
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
     hamiltonian,
@@ -91,6 +101,7 @@ __all__ = [
     "centred_on",
     "custom_likelihood",
     "custom_prior",
+    "ensemble",
     "expected_calibration_error",
     "fan_in",
     "fit",
@@ -119,6 +130,7 @@ __all__ = [
     "ornstein_uhlenbeck",
     "output_layer",
     "partial_bnn",
+    "particle_gradient_descent",
     "paths",
     "pcn",
     "per_layer",
@@ -130,10 +142,13 @@ __all__ = [
     "rmse",
     "sample",
     "sampled",
+    "sgld",
     "split_weights",
     "stratified",
     "student_t",
     "student_t_prior",
+    "svgd",
+    "swag",
     "systematic",
     "then",
     "unadjusted_langevin",
