@@ -15,6 +15,8 @@ from partialbayes.algorithms import (
 )
 from partialbayes.annealing import blocks, geometric_blocks, tempering
 from partialbayes.evidence import Evidence, evidence_from_runs
+from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
+from partialbayes.checkpoint import CheckpointError
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
     adapted_hamiltonian,
@@ -28,17 +30,51 @@ from partialbayes.kernels import (
     random_walk_metropolis,
     unadjusted_langevin,
 )
-from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.likelihoods import (
+    allow_missing,
+    bernoulli,
+    categorical,
+    custom_likelihood,
+    gaussian,
+    heteroscedastic,
+    multivariate_gaussian,
+    poisson,
+    student_t,
+)
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
 from partialbayes.networks import from_nnx, mlp
-from partialbayes.parameters import learned
+from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
+from partialbayes.priors import (
+    centred_on,
+    custom_prior,
+    inverse_gamma,
+    laplace_prior,
+    normal,
+    student_t_prior,
+)
+from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.resume import Checkpoints
+from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.scales import fan_in, per_layer
+from partialbayes.splits import Split, split_weights
+from partialbayes.subsets import (
+    Subset,
+    biases,
+    layer,
+    mask,
+    normalisation_scales,
+    output_layer,
+    paths,
+    random_fraction,
+    where,
+)
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -58,6 +94,8 @@ __all__ = [
     "Batch",
     "Discrepancy",
     "Evidence",
+    "CheckpointError",
+    "Checkpoints",
     "Fit",
     "History",
     "Kernel",
@@ -68,6 +106,7 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Refined",
+    "Progress",
     "Sampler",
     "Split",
     "StalledError",
@@ -78,48 +117,72 @@ __all__ = [
     "adapted_hamiltonian",
     "bernoulli",
     "blocks",
+    "allow_missing",
+    "bernoulli",
+    "biases",
     "categorical",
+    "centred_on",
+    "csv_log",
+    "custom_likelihood",
+    "custom_prior",
     "ensemble",
     "evidence_from_runs",
     "expected_calibration_error",
+    "fan_in",
     "fit",
     "from_nnx",
     "gaussian",
     "geometric_blocks",
     "hamiltonian",
+    "heteroscedastic",
     "hmc",
     "identity",
+    "inverse_gamma",
+    "json_lines_log",
+    "laplace_prior",
+    "layer",
     "learned",
     "lift",
     "log_predictive_density",
     "mala",
     "map_estimate",
+    "mask",
     "mlp",
+    "multivariate_gaussian",
     "nlpd",
     "normal",
+    "normalisation_scales",
     "nuts",
     "ohsmc",
     "ornstein_uhlenbeck",
+    "output_layer",
     "partial_bnn",
     "particle_gradient_descent",
     "paths",
     "pcn",
+    "per_layer",
+    "poisson",
     "predict",
+    "random_fraction",
     "random_walk",
     "random_walk_metropolis",
     "refine",
     "rmse",
     "sample",
+    "sampled",
     "sgld",
     "sgsmc",
     "smc",
     "split_weights",
     "stratified",
+    "student_t",
+    "student_t_prior",
     "svgd",
     "swag",
     "systematic",
     "tempered_smc",
     "tempering",
+    "tensorboard_log",
     "then",
     "unadjusted_langevin",
     "when_ess_below",
