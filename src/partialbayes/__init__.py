@@ -14,9 +14,9 @@ from partialbayes.algorithms import (
     then,
 )
 from partialbayes.annealing import blocks, geometric_blocks, tempering
-from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
     adapted_hamiltonian,
@@ -46,11 +46,6 @@ from partialbayes.model import partial_bnn
 from partialbayes.networks import from_nnx, mlp
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
-from partialbayes.priors import normal
-from partialbayes.refine import Discrepancy, Refined, StalledError, refine
-from partialbayes.resampling import stratified, systematic, when_ess_below
-from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
-from partialbayes.subsets import Split, Subset, paths, split_weights, where
 from partialbayes.priors import (
     centred_on,
     custom_prior,
@@ -59,9 +54,10 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
 from partialbayes.subsets import (
@@ -92,10 +88,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "Batch",
-    "Discrepancy",
-    "Evidence",
     "CheckpointError",
     "Checkpoints",
+    "Discrepancy",
+    "Evidence",
     "Fit",
     "History",
     "Kernel",
@@ -105,8 +101,8 @@ __all__ = [
     "Particles",
     "Posterior",
     "Predictive",
-    "Refined",
     "Progress",
+    "Refined",
     "Sampler",
     "Split",
     "StalledError",
@@ -115,11 +111,10 @@ __all__ = [
     "accuracy",
     "adapted",
     "adapted_hamiltonian",
-    "bernoulli",
-    "blocks",
     "allow_missing",
     "bernoulli",
     "biases",
+    "blocks",
     "categorical",
     "centred_on",
     "csv_log",
