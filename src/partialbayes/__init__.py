@@ -1,6 +1,16 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
-from partialbayes.algorithms import map_estimate, ohsmc, sample, then
+from partialbayes.algorithms import (
+    expected_log_likelihood,
+    full_rank_vb,
+    log_expected_likelihood,
+    map_estimate,
+    mean_field_vb,
+    monte_carlo,
+    ohsmc,
+    second_stage,
+    then,
+)
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -11,7 +21,7 @@ from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.resampling import stratified, systematic, when_ess_below
-from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
 from partialbayes.types import Algorithm, Batch, Model, Move, Network, Particles, Posterior, Sampler
 
@@ -37,14 +47,21 @@ __all__ = [
     "bernoulli",
     "categorical",
     "expected_calibration_error",
+    "expected_log_likelihood",
     "fit",
     "from_nnx",
+    "full_rank_vb",
     "gaussian",
     "hmc",
+    "laplace",
     "learned",
+    "likelihood_weighting",
+    "log_expected_likelihood",
     "log_predictive_density",
     "map_estimate",
+    "mean_field_vb",
     "mlp",
+    "monte_carlo",
     "nlpd",
     "normal",
     "nuts",
@@ -55,7 +72,7 @@ __all__ = [
     "predict",
     "random_walk",
     "rmse",
-    "sample",
+    "second_stage",
     "split_weights",
     "stratified",
     "systematic",

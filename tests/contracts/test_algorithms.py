@@ -20,9 +20,9 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     ),
     "ohsmc, ou": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.ornstein_uhlenbeck(0.1)),
     "map": lambda model: pb.map_estimate(model),
-    "map, hmc": lambda model: pb.then(
-        pb.map_estimate(model), pb.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8)
-    ),
+    "mean-field vb": lambda model: pb.mean_field_vb(model, num_samples=4, num_particles=8),
+    "full-rank vb": lambda model: pb.full_rank_vb(model, num_samples=4, num_particles=8),
+    "monte carlo": lambda model: pb.monte_carlo(model, num_samples=16),
 }
 
 every_algorithm = pytest.mark.parametrize("build", ALGORITHMS.values(), ids=ALGORITHMS.keys())
