@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from partialbayes.types import Model, Move
+
 
 def require_positive(name: str, value: Any) -> None:
     """Refuse numbers that are not positive and finite; traced values pass unchecked."""
@@ -23,6 +25,16 @@ def require_count(name: str, value: Any, remedy: str) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
+
+
+def require_suitable(kernel: Move, model: Model) -> None:
+    """Refuse a kernel that is wrong for the model's prior."""
+    if kernel.needs_normal_prior and not model.prior.normal:
+        raise ValueError(
+            "this kernel needs a normal prior with independent coordinates, and the model's is not; "
+            "use normal() as the prior, or a kernel for any prior: random_walk, "
+            "random_walk_metropolis, mala."
+        )
 
 
 def num_rows(name: str, tree: PyTree) -> int:

@@ -1,5 +1,6 @@
 """Training methods, one a file; each returns an `Algorithm`."""
 
+from partialbayes.algorithms.ensemble import ensemble
 from partialbayes.algorithms.map import map_estimate
 from partialbayes.algorithms.monte_carlo import (
     expected_log_likelihood,
@@ -7,10 +8,15 @@ from partialbayes.algorithms.monte_carlo import (
     monte_carlo,
 )
 from partialbayes.algorithms.ohsmc import ohsmc
+from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
+from partialbayes.algorithms.sgld import sgld
+from partialbayes.algorithms.svgd import svgd
+from partialbayes.algorithms.swag import swag
 from partialbayes.algorithms.two_stages import second_stage, then
 from partialbayes.algorithms.variational import full_rank_vb, mean_field_vb
 
 __all__ = [
+    "ensemble",
     "expected_log_likelihood",
     "full_rank_vb",
     "log_expected_likelihood",
@@ -18,6 +24,10 @@ __all__ = [
     "mean_field_vb",
     "monte_carlo",
     "ohsmc",
+    "particle_gradient_descent",
     "second_stage",
+    "sgld",
+    "svgd",
+    "swag",
     "then",
 ]

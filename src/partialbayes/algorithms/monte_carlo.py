@@ -41,12 +41,24 @@ Objective = Callable[[Float[Array, " sample"]], Scalar]
 
 
 def expected_log_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
-    """The paper's bound: the mean over prior draws of log p(y | φ; ψ)."""
+    """The paper's bound: the mean over prior draws of log p(y | φ; ψ).
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> float(pb.expected_log_likelihood(jnp.array([-1.0, -3.0])))
+        -2.0
+    """
     return jnp.mean(log_likelihoods)
 
 
 def log_expected_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
-    """The log marginal likelihood: the logarithm of the mean of p(y | φ; ψ)."""
+    """The log marginal likelihood: the logarithm of the mean of p(y | φ; ψ).
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> round(float(pb.log_expected_likelihood(jnp.array([-1.0, -3.0]))), 4)
+        -1.5662
+    """
     return jax.nn.logsumexp(log_likelihoods) - math.log(log_likelihoods.shape[0])
 
 

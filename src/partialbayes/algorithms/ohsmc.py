@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from partialbayes.checks import require_count
+from partialbayes.checks import require_count, require_suitable
 from partialbayes.gradients import one_pass
 from partialbayes.kernels import random_walk
 from partialbayes.resampling import stratified
@@ -72,6 +72,7 @@ def ohsmc(
     """
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     kernel = random_walk(0.01) if kernel is None else kernel
+    require_suitable(kernel, model)
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> OhsmcState:

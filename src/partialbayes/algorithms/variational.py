@@ -20,6 +20,7 @@ import optax
 from jaxtyping import Array, Float
 
 from partialbayes.checks import require_count, require_positive
+from partialbayes.samplers.target import prior_scale
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -158,7 +159,7 @@ def variational(
     def init(key: PRNGKey) -> VariationalState:
         key_start, key_noise = jax.random.split(key)
         phi, psi = model.init(key_start)
-        scale = initial_scale * jnp.sqrt(model.prior_moments(psi).variance)
+        scale = initial_scale * prior_scale(model, psi)
         params = VariationalParams(family.init(phi, scale), psi)
         noise = jax.random.normal(key_noise, (num_particles, dim), phi.dtype)
         return VariationalState(params, optimizer.init(params), noise)

@@ -18,7 +18,7 @@ from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
 def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
     """Pull the particles towards the prior's mean and add noise, for a time ``time``.
 
-    It leaves the prior invariant (where the prior is normal): however often it is applied, the
+    It leaves the prior, which must be normal, invariant: however often it is applied, the
     particles never spread beyond it.
 
     Args:
@@ -41,4 +41,4 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
         pulled = mean[None, :] + decay[None, :] * (particles.values - mean[None, :])
         return unweighted(pulled + scale[None, :] * noise, state)
 
-    return Move(init, step)
+    return Move(init, step, needs_normal_prior=True)

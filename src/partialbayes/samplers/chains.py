@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from partialbayes.checks import require_count, require_positive
-from partialbayes.samplers.target import log_joint
+from partialbayes.samplers.target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
     Model,
@@ -161,7 +161,7 @@ def starting_points(
     key_choice, key_jitter = jax.random.split(key)
     values, log_weights = posterior.particles
     chosen = values[jax.random.categorical(key_choice, log_weights, shape=(num,))]
-    spread = jitter * jnp.sqrt(model.prior_moments(posterior.psi).variance)
+    spread = jitter * prior_scale(model, posterior.psi)
     return chosen + spread[None, :] * jax.random.normal(key_jitter, chosen.shape, chosen.dtype)
 
 

@@ -15,14 +15,15 @@ included, has no Gaussian of its own: there the prior's variance is used, and th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count
-from partialbayes.samplers.target import log_joint
+from partialbayes.samplers.target import log_joint, prior_scale
 from partialbayes.staging import stage
 from partialbayes.types import (
     Batch,
@@ -91,7 +92,7 @@ def laplace(
         likelihood_product = products[curvature](model, psi, batch, mode)
         prior_product = _hessian_product(lambda phi: -model.log_prior(phi, psi), mode)
         # In units of the prior's standard deviations the prior's own precision is one.
-        scale = jnp.sqrt(model.prior_moments(psi).variance)
+        scale = prior_scale(model, psi)
 
         def product(vector: Phi) -> Phi:
             return scale * (likelihood_product(scale * vector) + prior_product(scale * vector))
@@ -147,17 +148,21 @@ def find_mode(
 
 
 def gauss_newton(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
-    """V ↦ Jᵀ (−∇²_f log p) J v, for the network's outputs f."""
-    outputs, push = jax.linearize(stage(lambda phi: model.outputs(phi, psi, batch.inputs), phi), phi)
-    pull = jax.linear_transpose(push, phi)
+    """V ↦ Jᵀ (−∇²_f log p) J v, for the network's outputs f, and parameters of the likelihood in φ."""
 
-    def loss(outputs: Array) -> Scalar:
-        parameters = model.likelihood.parameters(outputs, psi.likelihood)
+    def inner(phi: Phi) -> tuple[PyTree, PyTree]:
+        return model.outputs(phi, psi, batch.inputs), model.split.latents(phi)
+
+    def loss(point: tuple[PyTree, PyTree]) -> Scalar:
+        outputs, latents = point
+        parameters = model.likelihood.parameters(outputs, psi.likelihood, latents)
         log_densities = model.likelihood.log_density(parameters, batch.targets)
         return -jnp.where(batch.mask, log_densities, 0.0).sum()
 
-    output_product = _hessian_product(loss, outputs)
-    return lambda vector: pull(output_product(push(vector)))[0]
+    point, push = jax.linearize(stage(inner, phi), phi)
+    pull = jax.linear_transpose(push, phi)
+    inner_product = _hessian_product(loss, point)
+    return lambda vector: pull(inner_product(push(vector)))[0]
 
 
 def exact_hessian(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
@@ -165,7 +170,7 @@ def exact_hessian(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
     return _hessian_product(stage(lambda phi: -model.log_likelihood(phi, psi, batch).sum(), phi), phi)
 
 
-def _hessian_product(function: Callable[[Array], Scalar], point: Array) -> Product:
+def _hessian_product(function: Callable[[Any], Scalar], point: Any) -> Callable[[Any], Any]:
     return lambda vector: jax.jvp(jax.grad(function), (point,), (vector,))[1]
 
 

@@ -1,0 +1,57 @@
+"""A kernel on one particle, taken to the whole cloud: K steps for every particle."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.checks import require_count
+from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
+
+
+def lift(kernel: Kernel, num_steps: int = 1) -> Move:
+    """Move every particle by the same kernel, independently, ``num_steps`` times.
+
+    What the kernel is to leave invariant is the target's ``log_density``.
+
+    Args:
+        kernel: A kernel on one particle, from BlackJAX or your own.
+        num_steps: How often it is applied at each move.
+
+    Example:
+        >>> from functools import partial
+        >>> import blackjax, jax.numpy as jnp, partialbayes as pb
+        >>> step = partial(blackjax.barker.build_kernel(), step_size=0.1)
+        >>> move = pb.lift(pb.Kernel(blackjax.barker.init, step), num_steps=5)
+    """
+    require_count("num_steps", num_steps, "how often each particle moves.")
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
+        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
+
+    return Move(init, step)
+
+
+def advance(
+    key: PRNGKey,
+    values: Float[Array, "particle dim"],
+    kernel: Kernel,
+    log_density: LogDensity,
+    num_steps: int,
+) -> tuple[Float[Array, "particle dim"], Scalar]:
+    """Apply a kernel to every particle, and give their new positions and the mean acceptance."""
+
+    def one_step(states: PyTree, key: PRNGKey) -> tuple[PyTree, Scalar]:
+        keys = jax.random.split(key, values.shape[0])
+        states, infos = jax.vmap(lambda key, state: kernel.step(key, state, log_density))(keys, states)
+        acceptance = getattr(infos, "acceptance_rate", jnp.ones((), values.dtype))
+        return states, jnp.mean(acceptance).astype(values.dtype)
+
+    states = jax.vmap(lambda phi: kernel.init(phi, log_density))(values)
+    states, acceptances = jax.lax.scan(one_step, states, jax.random.split(key, num_steps))
+    return states.position, jnp.mean(acceptances)

@@ -1,0 +1,98 @@
+"""What every kernel must do, whatever it is. A new one is added to `KERNELS`."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import partialbayes as pb
+from partialbayes.types import Moments, Target
+from partialbayes.weights import uniform_log_weights
+
+NUM_PARTICLES, DIM = 12, 3
+
+
+def from_blackjax(variance) -> pb.Move:
+    """How a user plugs in a kernel that this library does not name."""
+    import blackjax
+
+    step = partial(blackjax.barker.build_kernel(), step_size=jnp.sqrt(variance))
+    return pb.lift(pb.Kernel(blackjax.barker.init, step))
+
+
+# Each is built from one number that a user may want to map over.
+KERNELS: dict[str, Callable[..., pb.Move]] = {
+    "random_walk": pb.random_walk,
+    "ornstein_uhlenbeck": pb.ornstein_uhlenbeck,
+    "random_walk_metropolis": partial(pb.random_walk_metropolis, num_steps=2),
+    "mala": partial(pb.mala, num_steps=2),
+    "unadjusted_langevin": partial(pb.unadjusted_langevin, num_steps=2),
+    "hamiltonian": partial(pb.hamiltonian, num_leapfrog_steps=3),
+    "pcn": partial(pb.pcn, num_steps=2),
+    "blackjax barker": from_blackjax,
+}
+WITHOUT_ARGUMENT: dict[str, Callable[..., pb.Move]] = {
+    "identity": lambda variance: pb.identity(),
+}
+
+every_kernel = pytest.mark.parametrize(
+    "build", [*KERNELS.values(), *WITHOUT_ARGUMENT.values()], ids=[*KERNELS, *WITHOUT_ARGUMENT]
+)
+
+
+def cloud() -> tuple[pb.Particles, Target]:
+    values = jax.random.normal(jax.random.key(0), (NUM_PARTICLES, DIM))
+
+    def log_potential(phi):
+        return -0.5 * jnp.sum(jnp.square(phi - 0.3))
+
+    target = Target(
+        log_density=lambda phi: -0.5 * jnp.sum(jnp.square(phi)) + 4.0 * log_potential(phi),
+        log_potential=log_potential,
+        prior=Moments(jnp.zeros(DIM), jnp.ones(DIM)),
+        fraction=jnp.asarray(0.25),
+    )
+    return pb.Particles(values, uniform_log_weights(NUM_PARTICLES)), target
+
+
+@every_kernel
+def test_shapes_dtypes_state_and_key(build):
+    particles, target = cloud()
+    kernel = build(0.1)
+    state = kernel.init(DIM)
+    step = jax.jit(lambda key, state: kernel.step(key, particles, target, state))
+    moved = step(jax.random.key(1), state)
+    assert jax.typeof(moved.values) == jax.typeof(particles.values)
+    assert jax.typeof(moved.log_correction) == jax.typeof(particles.log_weights)
+    assert jnp.shape(moved.acceptance) == ()
+    assert jax.tree.map(jax.typeof, state) == jax.tree.map(jax.typeof, moved.state)
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(jax.tree.map(jax.typeof, moved)))
+    assert bool(jnp.isfinite(moved.values).all())
+    assert 0.0 <= float(moved.acceptance) <= 1.0
+    again = step(jax.random.key(1), state)
+    assert all(map(jnp.array_equal, jax.tree.leaves(moved), jax.tree.leaves(again)))
+
+
+@pytest.mark.parametrize("build", KERNELS.values(), ids=KERNELS.keys())
+def test_its_number_can_be_mapped_over(build):
+    particles, target = cloud()
+
+    def values(variance):
+        kernel = build(variance)
+        return kernel.step(jax.random.key(1), particles, target, kernel.init(DIM)).values
+
+    several = jax.jit(jax.vmap(values))(jnp.asarray([0.1, 0.5, 0.1]))
+    assert several.shape == (3, NUM_PARTICLES, DIM)
+    assert jnp.allclose(several[0], several[2], atol=1e-5)
+    assert not jnp.allclose(several[0], several[1], atol=1e-3)
+
+
+@pytest.mark.parametrize("build", KERNELS.values(), ids=KERNELS.keys())
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+def test_a_bad_number_fails_when_built(build, bad):
+    if build is from_blackjax:
+        pytest.skip("BlackJAX does not check")
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        build(bad)

@@ -1,0 +1,153 @@
+"""Kernels against densities they must leave as they are: exact draws, one move, the same law."""
+
+from functools import partial
+from typing import NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import partialbayes as pb
+from partialbayes.types import Moments, Moved, Target
+from partialbayes.weights import uniform_log_weights
+
+NUM_PARTICLES = 20_000
+SMALLEST_P = 1e-5
+
+
+class Gaussian(NamedTuple):
+    """A correlated normal posterior: its prior, and exact draws from it."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    prior: Moments
+
+    def target(self) -> Target:
+        precision = jnp.asarray(np.linalg.inv(self.covariance), float)
+        mean = jnp.asarray(self.mean, float)
+
+        def log_density(phi):
+            return -0.5 * (phi - mean) @ precision @ (phi - mean)
+
+        def log_prior(phi):
+            return -0.5 * jnp.sum(jnp.square(phi - self.prior.mean) / self.prior.variance)
+
+        def log_potential(phi):
+            return 0.5 * (log_density(phi) - log_prior(phi))
+
+        return Target(log_density, log_potential, self.prior, jnp.asarray(0.5))
+
+    def draw(self, num: int, seed: int) -> pb.Particles:
+        draws = np.random.default_rng(seed).multivariate_normal(self.mean, self.covariance, num)
+        return pb.Particles(jnp.asarray(draws, float), uniform_log_weights(num))
+
+
+POSTERIOR = Gaussian(
+    mean=np.array([0.5, -1.0]),
+    covariance=np.array([[0.5, 0.3], [0.3, 0.4]]),
+    prior=Moments(jnp.asarray([0.2, -0.1]), jnp.asarray([2.0, 0.9])),
+)
+# Any direction will do; these see both coordinates and their correlation.
+DIRECTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+
+
+def p_values(values, mean, covariance) -> list[float]:
+    """Kolmogorov–Smirnov p-values of projections against the normal law."""
+    values = np.asarray(values, np.float64)
+    return [
+        stats.kstest(
+            (values @ direction - direction @ mean) / np.sqrt(direction @ covariance @ direction),
+            "norm",
+        ).pvalue
+        for direction in DIRECTIONS
+    ]
+
+
+def one_move(kernel: pb.Move, particles: pb.Particles, target: Target) -> Moved:
+    state = kernel.init(particles.values.shape[1])
+    return jax.jit(lambda key: kernel.step(key, particles, target, state))(jax.random.key(3))
+
+
+INVARIANT = {
+    "random_walk_metropolis": pb.random_walk_metropolis(0.5),
+    "random_walk_metropolis, per weight": pb.random_walk_metropolis(jnp.asarray([0.8, 0.2]), 2),
+    "mala": pb.mala(0.4),
+    "hamiltonian": pb.hamiltonian(0.6, 2),
+    "hamiltonian, mass": pb.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
+    "pcn": pb.pcn(0.5, 2),
+}
+
+
+@pytest.mark.parametrize("name", INVARIANT)
+def test_leaves_the_target_invariant(name):
+    particles = POSTERIOR.draw(NUM_PARTICLES, seed=1)
+    moved = one_move(INVARIANT[name], particles, POSTERIOR.target())
+    assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) > SMALLEST_P
+    assert 0.05 < float(moved.acceptance) < 0.99
+    assert float(jnp.mean(jnp.any(moved.values != particles.values, axis=1))) > 0.05
+
+
+def test_nuts_of_blackjax_plugs_in():
+    step = partial(
+        blackjax.nuts.build_kernel(), step_size=0.9, inverse_mass_matrix=jnp.ones(2), max_num_doublings=3
+    )
+    particles = POSTERIOR.draw(5000, seed=1)
+    with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
+        moved = one_move(pb.lift(pb.Kernel(blackjax.nuts.init, step)), particles, POSTERIOR.target())
+    assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) > SMALLEST_P
+    assert 0.05 < float(moved.acceptance) < 0.99
+
+
+@pytest.mark.parametrize(
+    "wrong", [pb.random_walk(0.5), pb.unadjusted_langevin(0.4), pb.ornstein_uhlenbeck(0.5)]
+)
+def test_of_the_test_moves_without_rejection_fail_it(wrong):
+    particles = POSTERIOR.draw(NUM_PARTICLES, seed=1)
+    moved = one_move(wrong, particles, POSTERIOR.target())
+    assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) < SMALLEST_P
+
+
+def test_of_the_test_pcn_with_the_prior_counted_twice_fails_it():
+    particles = POSTERIOR.draw(NUM_PARTICLES, seed=1)
+    flat = Moments(POSTERIOR.prior.mean, 1e6 * jnp.ones(2))  # the ratio then keeps the prior
+    target = POSTERIOR.target()
+
+    def log_density(phi):
+        log_prior = -0.5 * jnp.sum(jnp.square(phi - flat.mean) / POSTERIOR.prior.variance)
+        return target.log_density(phi) + log_prior
+
+    moved = one_move(pb.pcn(0.5, 2), particles, target._replace(log_density=log_density))
+    assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) < SMALLEST_P
+
+
+def test_ornstein_uhlenbeck_leaves_the_prior_invariant():
+    prior = Gaussian(np.array([0.2, -0.1]), np.diag([2.0, 0.9]), POSTERIOR.prior)
+    particles = prior.draw(NUM_PARTICLES, seed=2)
+    moved = one_move(pb.ornstein_uhlenbeck(0.7), particles, prior.target())
+    assert min(p_values(moved.values, prior.mean, prior.covariance)) > SMALLEST_P
+    # One coordinate forgets as e^{−t/(2 s²)}: the correlation of before and after.
+    for index, variance in enumerate((2.0, 0.9)):
+        correlation = np.corrcoef(particles.values[:, index], moved.values[:, index])[0, 1]
+        expected = np.exp(-0.7 / (2 * variance))
+        assert abs(correlation - expected) < 4.5 * (1 - expected**2) / np.sqrt(NUM_PARTICLES)
+
+
+def test_random_walk_adds_the_variance_it_is_given():
+    particles = POSTERIOR.draw(NUM_PARTICLES, seed=2)
+    moved = one_move(pb.random_walk(jnp.asarray([0.3, 0.02])), particles, POSTERIOR.target())
+    steps = moved.values - particles.values
+    assert min(p_values(steps, np.zeros(2), np.diag([0.3, 0.02]))) > SMALLEST_P
+
+
+def test_unadjusted_langevin_settles_where_the_theory_says():
+    """On N(0, s²) at s² / (1 − v / (4 s²)), coordinate by coordinate."""
+    target_variance, variance = np.array([0.5, 0.3]), 0.25
+    settled = target_variance / (1 - variance / (4 * target_variance))
+    posterior = Gaussian(np.zeros(2), np.diag(target_variance), POSTERIOR.prior)
+    stationary = Gaussian(np.zeros(2), np.diag(settled), POSTERIOR.prior)
+    particles = stationary.draw(NUM_PARTICLES, seed=4)
+    moved = one_move(pb.unadjusted_langevin(variance), particles, posterior.target())
+    assert min(p_values(moved.values, np.zeros(2), np.diag(settled))) > SMALLEST_P
