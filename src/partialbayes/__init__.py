@@ -12,14 +12,19 @@ from partialbayes.algorithms import (
     particle_gradient_descent,
     second_stage,
     sgld,
+    sgsmc,
+    smc,
     svgd,
     swag,
     then,
 )
+from partialbayes.annealing import blocks, geometric_blocks, tempering
 from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
+    adapted_hamiltonian,
     hamiltonian,
     identity,
     lift,
@@ -54,9 +59,10 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts
+from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
 from partialbayes.subsets import (
@@ -89,6 +95,8 @@ __all__ = [
     "Batch",
     "CheckpointError",
     "Checkpoints",
+    "Discrepancy",
+    "Evidence",
     "Fit",
     "History",
     "Kernel",
@@ -99,21 +107,26 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Progress",
+    "Refined",
     "Sampler",
     "Split",
+    "StalledError",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
     "adapted",
+    "adapted_hamiltonian",
     "allow_missing",
     "bernoulli",
     "biases",
+    "blocks",
     "categorical",
     "centred_on",
     "csv_log",
     "custom_likelihood",
     "custom_prior",
     "ensemble",
+    "evidence_from_runs",
     "expected_calibration_error",
     "expected_log_likelihood",
     "fan_in",
@@ -121,6 +134,7 @@ __all__ = [
     "from_nnx",
     "full_rank_vb",
     "gaussian",
+    "geometric_blocks",
     "hamiltonian",
     "heteroscedastic",
     "hmc",
@@ -159,10 +173,13 @@ __all__ = [
     "random_fraction",
     "random_walk",
     "random_walk_metropolis",
+    "refine",
     "rmse",
     "sampled",
     "second_stage",
     "sgld",
+    "sgsmc",
+    "smc",
     "split_weights",
     "stratified",
     "student_t",
@@ -170,6 +187,8 @@ __all__ = [
     "svgd",
     "swag",
     "systematic",
+    "tempered_smc",
+    "tempering",
     "tensorboard_log",
     "then",
     "unadjusted_langevin",

@@ -10,6 +10,8 @@ from partialbayes.algorithms.monte_carlo import (
 from partialbayes.algorithms.ohsmc import ohsmc
 from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
 from partialbayes.algorithms.sgld import sgld
+from partialbayes.algorithms.sgsmc import sgsmc
+from partialbayes.algorithms.smc import smc
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
 from partialbayes.algorithms.two_stages import second_stage, then
@@ -27,6 +29,8 @@ __all__ = [
     "particle_gradient_descent",
     "second_stage",
     "sgld",
+    "sgsmc",
+    "smc",
     "svgd",
     "swag",
     "then",
