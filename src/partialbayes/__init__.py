@@ -3,6 +3,9 @@
 from partialbayes.algorithms import map_estimate, ohsmc, sample, then
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
+    adapted_metropolis,
+    forgetting,
+    guided_langevin,
     hamiltonian,
     identity,
     lift,
@@ -20,7 +23,14 @@ from partialbayes.networks import from_nnx, mlp
 from partialbayes.parameters import learned
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
-from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.resampling import (
+    multinomial,
+    optimal_transport,
+    residual,
+    stratified,
+    systematic,
+    when_ess_below,
+)
 from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.subsets import Split, Subset, paths, split_weights, where
 from partialbayes.types import (
@@ -55,12 +65,15 @@ __all__ = [
     "TrainingDivergedError",
     "accuracy",
     "adapted",
+    "adapted_metropolis",
     "bernoulli",
     "categorical",
     "expected_calibration_error",
     "fit",
+    "forgetting",
     "from_nnx",
     "gaussian",
+    "guided_langevin",
     "hamiltonian",
     "hmc",
     "identity",
@@ -70,10 +83,12 @@ __all__ = [
     "mala",
     "map_estimate",
     "mlp",
+    "multinomial",
     "nlpd",
     "normal",
     "nuts",
     "ohsmc",
+    "optimal_transport",
     "ornstein_uhlenbeck",
     "partial_bnn",
     "paths",
@@ -81,6 +96,7 @@ __all__ = [
     "predict",
     "random_walk",
     "random_walk_metropolis",
+    "residual",
     "rmse",
     "sample",
     "split_weights",
