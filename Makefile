@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-all lint format lock hooks clean
+.PHONY: help demo test test-all lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -38,9 +38,6 @@ format: $(READY) ## let ruff rewrite the files
 lock:            ## write requirements.lock anew (needs uv)
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	    --generate-hashes --no-header -o requirements.lock
-
-hooks: $(READY)  ## install the git pre-commit hook
-	ln -sf ../../tools/pre-commit .git/hooks/pre-commit
 
 clean:           ## remove the environment and the caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -20,6 +20,7 @@ from tqdm.auto import tqdm
 
 from partialbayes.batches import checked, num_batches, permutation, take
 from partialbayes.checks import require_count
+from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.predict import _log_density
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
@@ -66,16 +67,13 @@ class TrainingDivergedError(RuntimeError):
         fit: The best posterior before that, and the history up to it; None if there is none.
     """
 
-    def __init__(self, step: int, fit: Fit | None) -> None:
+    def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        super().__init__(
-            f"the loss became NaN or infinite at step {step}; {kept}. Try a smaller learning rate, "
-            "standardised inputs and targets, a larger noise variance, or more particles."
-        )
+        super().__init__(f"the loss became NaN or infinite at step {step}; {kept}. {remedy}")
         self.step = step
         self.fit = fit
 
@@ -158,7 +156,7 @@ def fit(
     carry = _start(algorithm, plan, key, train)
     logger.debug("training for %d steps, recording %s", plan.num_steps, ", ".join(carry.infos))
     carry = _run(algorithm, plan, carry, key, train, held_out, 0, 0)  # no steps: compiles
-    done, piece = 0, 1
+    done, piece, warned = 0, 1, False
     with tqdm(total=plan.num_steps, disable=not progress, unit="step", leave=False) as bar:
         while done < plan.num_steps:
             stop = min(done + piece, plan.num_steps)
@@ -168,7 +166,9 @@ def fit(
             seconds = time.perf_counter() - before
             if bad_step >= 0:
                 fit_so_far = _result(plan, carry, bad_step) if int(carry.best_step) > 0 else None
-                raise TrainingDivergedError(bad_step + 1, fit_so_far)
+                raise TrainingDivergedError(bad_step + 1, fit_so_far, remedy(carry.infos, bad_step))
+            num_particles = carry.best.particles.log_weights.shape[-1]
+            warned = warned or warn_of_collapse(carry.infos, stop, num_particles)
             bar.update(stop - done)
             if plan.has_validation and np.isfinite(score := float(carry.best_score)):
                 bar.set_postfix_str(f"best validation NLPD {score:.4f}", refresh=False)

@@ -13,13 +13,14 @@ layers before the stochastic ones run once for the batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, Model, PRNGKey, Psi, Scalar
+from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
 
 
 def one_pass(
@@ -55,7 +56,7 @@ def forward_pass(
 ) -> Float[Array, " particle"]:
     """Log-likelihoods of the batch, unscaled, for each particle."""
 
-    def log_likelihood(phi: Float[Array, " dim"]) -> Scalar:
+    def log_likelihood(phi: Phi) -> Scalar:
         return model.log_likelihood(phi, psi, batch).sum()
 
     return jax.vmap(log_likelihood)(values)
@@ -82,3 +83,33 @@ def sampled_pass(
         return gradient_of_chosen(jnp.full(num, 1.0 / num, weights.dtype))
 
     return log_likelihoods, gradient
+
+
+class Ascent(NamedTuple):
+    """Gradients of U_j = (N/M) log p(batch | φ_j; ψ) + log π(φ_j; ψ) for a cloud of particles.
+
+    Attributes:
+        log_densities: U_j.
+        phi: ∇_φ U_j, one row per particle.
+        psi: (1/J) Σ_j ∇_ψ U_j.
+    """
+
+    log_densities: Float[Array, " particle"]
+    phi: Float[Array, "particle dim"]
+    psi: Psi
+
+
+def joint_gradient(model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch) -> Ascent:
+    """Both gradients of equally weighted particles, from one forward and one backward pass."""
+
+    def log_density(phi: Phi, psi: Psi) -> Scalar:
+        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
+
+    def log_densities(values: Array, psi: Psi) -> Array:
+        return jax.vmap(lambda phi: log_density(phi, psi))(values)
+
+    num_particles = values.shape[0]
+    at_particles, pullback = jax.vjp(log_densities, values, psi)
+    # One pullback of equal weights: the mean over particles for ψ, a share of its own for each φ_j.
+    shares, mean_gradient = pullback(jnp.full_like(at_particles, 1.0 / num_particles))
+    return Ascent(at_particles, num_particles * shares, mean_gradient)

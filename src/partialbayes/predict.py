@@ -83,6 +83,14 @@ def log_predictive_density(
         data: A pair ``(inputs, targets)``.
         data_chunk: Rows at a time; all by default.
         particle_chunk: Particles at a time; all by default.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
+        >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
+        (8,)
     """
     _check_chunks(data_chunk, particle_chunk)
     return _log_density(model, posterior, checked(model, data, "data"), data_chunk, particle_chunk)

@@ -1,7 +1,28 @@
 """Training methods, one a file; each returns an `Algorithm`."""
 
+from partialbayes.algorithms.backward_ohsmc import backward_ohsmc
+from partialbayes.algorithms.ekf import ekf
+from partialbayes.algorithms.ensemble import ensemble
 from partialbayes.algorithms.map import map_estimate
 from partialbayes.algorithms.ohsmc import ohsmc
+from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
+from partialbayes.algorithms.poisson_ohsmc import poisson_ohsmc
+from partialbayes.algorithms.sgld import sgld
+from partialbayes.algorithms.svgd import svgd
+from partialbayes.algorithms.swag import swag
 from partialbayes.algorithms.two_stages import sample, then
 
-__all__ = ["map_estimate", "ohsmc", "sample", "then"]
+__all__ = [
+    "backward_ohsmc",
+    "ekf",
+    "ensemble",
+    "map_estimate",
+    "ohsmc",
+    "particle_gradient_descent",
+    "poisson_ohsmc",
+    "sample",
+    "sgld",
+    "svgd",
+    "swag",
+    "then",
+]

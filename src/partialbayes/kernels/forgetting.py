@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes.kernels.random_walk import unweighted
-from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
+from partialbayes.types import Moments, Move, Moved, Particles, PRNGKey, Scalar, Target
 from partialbayes.weights import weighted_covariance, weighted_mean, weighted_variance
 
 
@@ -63,20 +63,25 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
             variance, axes = jnp.linalg.eigh(weighted_covariance(cloud))
             cloud = cloud._replace(values=whitened @ axes)
         # The floor keeps a collapsed cloud from dividing by zero when all the data is forgotten.
-        variance = jnp.maximum(variance, np.finfo(variance.dtype).eps)
-        rate = target.fraction.astype(variance.dtype)
-        share = 1.0 / (1.0 - rate + rate * variance)
-        mean = weighted_mean(cloud)
-        contraction = jnp.minimum(jnp.sqrt(share), 1.0)
-        added = jnp.sqrt(jnp.maximum(variance * share - variance, 0.0))
+        before = Moments(weighted_mean(cloud), jnp.maximum(variance, np.finfo(variance.dtype).eps))
+        after = forget(before, target.fraction)
+        contraction = jnp.minimum(jnp.sqrt(after.variance / before.variance), 1.0)
+        added = jnp.sqrt(jnp.maximum(after.variance - before.variance, 0.0))
         noise = jax.random.normal(key, whitened.shape, whitened.dtype)
-        shifted = ((1.0 - rate) * share * mean)[None, :]
-        moved = shifted + contraction[None, :] * (cloud.values - mean[None, :]) + added[None, :] * noise
+        centred = contraction[None, :] * (cloud.values - before.mean[None, :])
+        moved = after.mean[None, :] + centred + added[None, :] * noise
         if axes is not None:
             moved = moved @ axes.T
         return unweighted(target.prior.mean[None, :] + scale[None, :] * moved, state)
 
     return Move(init, step)
+
+
+def forget(moments: Moments, fraction: Scalar) -> Moments:
+    """What is left of a normal law, in coordinates where the prior is standard normal."""
+    rate = fraction.astype(moments.variance.dtype)
+    share = 1.0 / (1.0 - rate + rate * moments.variance)
+    return Moments((1.0 - rate) * share * moments.mean, share * moments.variance)
 
 
 def _require_enough(num_particles: int, dim: int) -> None:

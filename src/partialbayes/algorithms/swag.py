@@ -1,0 +1,193 @@
+"""Stochastic weight averaging, Gaussian (SWAG): a normal law from the moments of a trajectory.
+
+Plain MAP training for a while, then every c steps a snapshot θ = (φ, ψ) updates
+
+    mean       m ← running mean of the snapshots
+    variance   s ← running variance of each weight (Welford, so that it is never negative)
+    columns    D ← the last K deviations θ − m, with m the mean up to that snapshot
+
+and the law of the weights is N(m, ½ diag(s) + D Dᵀ / (2 (K − 1))), sampled as
+
+    θ = m + diag(s)^{1/2} z₁ / √2 + D z₂ / √(2 (K − 1)),     z₁, z₂ standard normal,
+
+or N(m, diag(s)) without columns. Its width is that of the optimiser's wandering, which depends on
+rate and batch size: it is not the posterior's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PyTree, UInt32
+
+from partialbayes.algorithms.map import MapState, map_estimate
+from partialbayes.checks import require_count
+from partialbayes.schedules import is_due, require_delay
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Params,
+    Particles,
+    Posterior,
+    PRNGKey,
+)
+from partialbayes.weights import uniform_log_weights
+
+
+class SwagState(NamedTuple):
+    """The trajectory and its moments.
+
+    Attributes:
+        trajectory: MAP training.
+        steps: Steps done.
+        collected: Snapshots taken.
+        mean: Mean of the snapshots.
+        squares: Σ (θ − m)² over the snapshots, of the weights that are sampled.
+        columns: The last deviations of those weights, along a leading axis.
+        seed: What the samples are drawn from, the same at every look.
+    """
+
+    trajectory: MapState
+    steps: Int[Array, ""]
+    collected: Int[Array, ""]
+    mean: Params
+    squares: PyTree
+    columns: PyTree
+    seed: UInt32[Array, 2]
+
+
+def swag(
+    model: Model,
+    *,
+    num_samples: int = 100,
+    rank: int = 20,
+    warm_up: int = 200,
+    every: int = 1,
+    sample_psi: bool = False,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Algorithm:
+    """Train as MAP, then fit a normal law to where the optimiser goes.
+
+    Before the first snapshot the posterior is the current point.
+
+    Args:
+        model: What to train.
+        num_samples: How many samples the posterior holds.
+        rank: K, the number of columns of the low-rank part; 0 for a diagonal covariance.
+        warm_up: Steps of plain training before averaging begins.
+        every: Steps between snapshots.
+        sample_psi: If false, ψ is at its average and φ has the marginal law of the weights: the
+            posterior has ``num_samples`` particles. If true, all weights are sampled together:
+            ``num_samples`` members with their own ψ, of one particle each.
+        optimizer: Any Optax transformation, for the whole run; Adam at 0.01 by default. A
+            schedule may give warm-up and averaging different rates.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.swag(model, rank=10, warm_up=300, every=5)
+    """
+    require_count("num_samples", num_samples, "for example num_samples=100.")
+    require_delay("warm_up", warm_up)
+    require_count("every", every, "for example every=1, a snapshot at each step.")
+    if rank != 0:
+        require_count("rank", rank, "or 0 for a diagonal covariance.")
+    if rank == 1:
+        raise ValueError("rank must be 0 (diagonal) or at least 2: one column has no variance.")
+    training = map_estimate(model, optimizer=optimizer)
+    sampled: Callable[[Params], PyTree]
+    sampled = (lambda params: params) if sample_psi else (lambda params: params.phi)
+
+    def init(key: PRNGKey) -> SwagState:
+        key_start, key_seed = jax.random.split(key)
+        trajectory = training.init(key_start)
+        params = trajectory.params
+        none_yet = jnp.zeros((), jnp.int32)
+        return SwagState(
+            trajectory=trajectory,
+            steps=none_yet,
+            collected=none_yet,
+            mean=params,
+            squares=jax.tree.map(jnp.zeros_like, sampled(params)),
+            columns=jax.tree.map(
+                lambda leaf: jnp.zeros((rank, *leaf.shape), leaf.dtype), sampled(params)
+            ),
+            seed=jax.random.bits(key_seed, (2,), jnp.uint32),
+        )
+
+    def step(key: PRNGKey, state: SwagState, batch: Batch) -> tuple[SwagState, Info]:
+        trajectory, info = training.step(key, state.trajectory, batch)
+        state = state._replace(trajectory=trajectory, steps=state.steps + 1)
+        state = _collect(state, is_due(state.steps, warm_up, every), rank, sampled)
+        return state, info | {"snapshots": state.collected.astype(info["loss"].dtype)}
+
+    def posterior(state: SwagState) -> Posterior:
+        # The seed is wrapped afresh: a look at the state changes nothing and always gives the same.
+        keys = jax.random.split(jax.random.wrap_key_data(state.seed, impl="threefry2x32"), num_samples)
+        started = state.collected > 0
+        centre = jax.tree.map(
+            lambda mean, now: jnp.where(started, mean, now), state.mean, state.trajectory.params
+        )
+        samples = jax.vmap(lambda key: _draw(key, state, sampled(centre), rank))(keys)
+        log_weights = uniform_log_weights(num_samples)
+        if sample_psi:
+            particles = Particles(samples.phi[:, None, :], log_weights[:, None])
+            return Posterior(samples.psi, particles)
+        return Posterior(centre.psi, Particles(samples, log_weights))
+
+    return Algorithm(model, init, step, posterior)
+
+
+def _collect(state: SwagState, due: Array, rank: int, sampled: Callable[[Params], PyTree]) -> SwagState:
+    """Take the current point into the moments, where due."""
+    params = state.trajectory.params
+    collected = state.collected + due
+    number = jnp.maximum(collected, 1)
+    deviation = jax.tree.map(jnp.subtract, params, state.mean)
+    mean = jax.tree.map(
+        lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0), state.mean, deviation
+    )
+    # (θ − old mean)(θ − new mean) = (θ − old mean)² (n − 1) / n, in the form that cannot be negative.
+    squares = jax.tree.map(
+        lambda squares, deviation: (
+            squares + jnp.where(due, jnp.square(deviation) * (number - 1) / number, 0.0)
+        ),
+        state.squares,
+        sampled(deviation),
+    )
+    columns = state.columns
+    if rank > 0:
+        place = state.collected % rank
+        columns = jax.tree.map(
+            lambda columns, now, mean: columns.at[place].set(jnp.where(due, now - mean, columns[place])),
+            columns,
+            sampled(params),
+            sampled(mean),
+        )
+    return state._replace(collected=collected, mean=mean, squares=squares, columns=columns)
+
+
+def _draw(key: PRNGKey, state: SwagState, centre: PyTree, rank: int) -> PyTree:
+    """One sample of the weights; the centre itself where there are no moments yet."""
+    key_diagonal, key_columns = jax.random.split(key)
+    leaves, treedef = jax.tree.flatten(centre)
+    leaf_keys = jax.tree.unflatten(treedef, list(jax.random.split(key_diagonal, len(leaves))))
+    number = jnp.maximum(state.collected, 1)
+    # Until the ring of columns is full, the empty ones are zero and do not count.
+    filled = jnp.minimum(state.collected, rank)
+    mixing = jax.random.normal(key_columns, (rank,)) / jnp.sqrt(jnp.maximum(filled - 1, 1))
+    share = 0.5 if rank > 0 else 1.0
+
+    def draw(key: PRNGKey, centre: Array, squares: Array, columns: Array) -> Array:
+        diagonal = jnp.sqrt(squares / number) * jax.random.normal(key, centre.shape, centre.dtype)
+        low_rank = jnp.tensordot(mixing.astype(centre.dtype), columns, 1)
+        return centre + math.sqrt(share) * (diagonal + low_rank)
+
+    return jax.tree.map(draw, leaf_keys, centre, state.squares, state.columns)

@@ -1,0 +1,156 @@
+"""Resampling is unbiased: E[copies of j] = J w_j (SPEC 9.1)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import partialbayes as pb
+from partialbayes.weights import weighted_covariance, weighted_mean
+
+LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
+SCHEMES = {
+    "stratified": pb.stratified,
+    "systematic": pb.systematic,
+    "multinomial": pb.multinomial,
+    "residual": pb.residual,
+}
+every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES.keys())
+
+
+def counts(scheme, log_weights, replicates=10_000):
+    """Copies of each particle, replicate by replicate."""
+    size = log_weights.shape[0]
+    particles = pb.Particles(jnp.arange(size, dtype=float)[:, None], log_weights)
+
+    def copies(key):
+        resampled, ancestors = scheme(key, particles)
+        return jnp.bincount(ancestors, length=size), resampled
+
+    number, resampled = jax.jit(jax.vmap(copies))(jax.random.split(jax.random.key(0), replicates))
+    return np.asarray(number), resampled
+
+
+def worst_z(number, log_weights):
+    expected = len(log_weights) * np.exp(log_weights)
+    error = number.std(axis=0) / len(number) ** 0.5
+    # A scheme may give some particle the same count always; then it must be the right one.
+    return np.max(np.abs(number.mean(axis=0) - expected) / np.maximum(error, 1e-5))
+
+
+@every_scheme
+def test_expected_counts(scheme):
+    number, resampled = counts(scheme, LOG_WEIGHTS)
+    assert worst_z(number, np.asarray(LOG_WEIGHTS)) < 4.5
+    assert np.allclose(resampled.log_weights, -np.log(8), atol=1e-6)
+
+
+@every_scheme
+def test_values_follow_the_ancestors(scheme):
+    particles = pb.Particles(jnp.arange(16.0).reshape(8, 2), LOG_WEIGHTS)
+    resampled, ancestors = scheme(jax.random.key(0), particles)
+    assert np.array_equal(resampled.values, particles.values[ancestors])
+
+
+def test_the_test_of_counts_can_fail():
+    tilted = jax.nn.log_softmax(1.05 * LOG_WEIGHTS)
+    number, _ = counts(pb.stratified, tilted)
+    assert worst_z(number, np.asarray(LOG_WEIGHTS)) > 4.5
+
+
+def test_systematic_counts_are_floor_or_ceiling():
+    number, _ = counts(pb.systematic, LOG_WEIGHTS)
+    expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
+    assert (number >= np.floor(expected - 1e-5)).all()
+    assert (number <= np.ceil(expected + 1e-5)).all()
+
+
+def test_only_when_ess_is_below():
+    resample = pb.when_ess_below(0.5)
+    even = pb.Particles(jnp.arange(8.0)[:, None], jnp.full(8, -jnp.log(8.0)))
+    kept, ancestors = resample(jax.random.key(0), even)
+    assert np.array_equal(kept.values, even.values)
+    assert np.array_equal(ancestors, np.arange(8))
+    skewed = even._replace(log_weights=jax.nn.log_softmax(jnp.array([9.0, 0, 0, 0, 0, 0, 0, 0])))
+    resampled, ancestors = resample(jax.random.key(0), skewed)
+    assert np.allclose(resampled.log_weights, -np.log(8), atol=1e-6)
+    assert (np.asarray(ancestors) == 0).sum() >= 7
+
+
+@pytest.mark.parametrize("threshold", [0.0, -0.5, 1.5, float("nan")])
+def test_threshold_outside_its_range(threshold):
+    with pytest.raises(ValueError, match=r"threshold must be in \(0, 1\]"):
+        pb.when_ess_below(threshold)
+
+
+def test_residual_keeps_the_whole_part_of_every_count():
+    number, _ = counts(pb.residual, LOG_WEIGHTS)
+    expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
+    assert (number >= np.floor(expected - 1e-5)).all()
+
+
+def test_residual_of_whole_counts_draws_nothing():
+    log_weights = jnp.log(jnp.array([3.0, 1.0, 0.0, 2.0, 1.0, 1.0, 0.0, 0.0]) / 8.0)
+    number, _ = counts(pb.residual, log_weights, replicates=100)
+    assert (number == np.array([3, 1, 0, 2, 1, 1, 0, 0])).all()
+
+
+@every_scheme
+def test_a_particle_without_weight_is_never_copied(scheme):
+    """Not even the first or the last one, where rounding leads to."""
+    middle = jnp.full(998, -jnp.log(998.0))
+    log_weights = jnp.concatenate([jnp.array([-jnp.inf]), middle, jnp.array([-jnp.inf])])
+    number, _ = counts(scheme, log_weights, replicates=1000)
+    assert number[:, [0, -1]].sum() == 0
+
+
+class TestOptimalTransport:
+    particles = pb.Particles(
+        jax.random.normal(jax.random.key(1), (400, 2)) * jnp.array([[1.0, 3.0]]),
+        jax.nn.log_softmax(2.0 * jax.random.normal(jax.random.key(2), (400,))),
+    )
+
+    def moved(self, particles, **settings):
+        return jax.jit(pb.optimal_transport(**settings))(jax.random.key(0), particles)
+
+    def test_mean_is_kept_and_weights_are_equal(self):
+        resampled, ancestors = self.moved(self.particles)
+        before = weighted_mean(self.particles)
+        assert np.allclose(weighted_mean(resampled), before, atol=1e-5)
+        assert np.allclose(resampled.log_weights, -np.log(400), atol=1e-6)
+        assert ancestors.shape == (400,)
+
+    def test_covariance_is_nearly_kept_and_more_so_for_less_entropy(self):
+        exact = np.diag(weighted_covariance(self.particles))
+        losses = []
+        for entropy in (0.5, 0.02):
+            resampled, _ = self.moved(self.particles, entropy=entropy, num_iterations=500)
+            ratio = np.diag(weighted_covariance(resampled)) / exact
+            assert (ratio < 1.0).all()
+            losses.append(1.0 - ratio.mean())
+        assert losses[1] < 0.06
+        assert losses[0] > 3 * losses[1]
+
+    def test_equal_weights_stay_where_they_are(self):
+        even = self.particles._replace(log_weights=jnp.full(400, -jnp.log(400.0)))
+        resampled, ancestors = self.moved(even, entropy=1e-4)
+        assert np.allclose(resampled.values, even.values, atol=0.05)
+        assert np.array_equal(ancestors, np.arange(400))
+
+    def test_weights_of_zero_and_clouds_of_one_point(self):
+        dead = self.particles.log_weights.at[:50].set(-jnp.inf)
+        resampled, ancestors = self.moved(self.particles._replace(log_weights=jax.nn.log_softmax(dead)))
+        assert np.isfinite(resampled.values).all()
+        assert (np.asarray(ancestors) >= 50).all()
+        point = pb.Particles(jnp.ones((400, 2)), self.particles.log_weights)
+        resampled, _ = self.moved(point)
+        assert np.allclose(resampled.values, 1.0, atol=1e-5)
+
+    def test_it_can_be_triggered_by_the_effective_sample_size(self):
+        resample = pb.when_ess_below(0.9, pb.optimal_transport(num_iterations=5))
+        resampled, _ = jax.jit(resample)(jax.random.key(0), self.particles)
+        assert not np.allclose(resampled.values, self.particles.values)
+
+    def test_wrong_settings(self):
+        with pytest.raises(ValueError, match="entropy must be positive"):
+            pb.optimal_transport(0.0)

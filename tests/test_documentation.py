@@ -1,0 +1,63 @@
+"""Documentation runs: the example of every public name, and the code in the README."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import partialbayes as pb
+
+ROOT = Path(__file__).parents[1]
+MODULES = [name for _, name, _ in pkgutil.walk_packages(pb.__path__, "partialbayes.")]
+
+
+def examples():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for owner, member in inspect.getmembers(module):
+            if getattr(member, "__module__", None) == name and not owner.startswith("_"):
+                for test in finder.find(member, f"{name}.{owner}", module=False, globs={}):
+                    if test.examples:
+                        yield pytest.param(test, id=test.name)
+
+
+@pytest.mark.parametrize("example", list(examples()))
+def test_docstring_example_runs(example):
+    outcome = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example)
+    assert outcome.failed == 0
+
+
+def test_every_public_function_has_an_example():
+    without = [
+        name
+        for name in pb.__all__
+        if inspect.isfunction(getattr(pb, name)) and ">>>" not in (getattr(pb, name).__doc__ or "")
+    ]
+    assert not without
+
+
+def test_public_names_are_sorted_and_exist():
+    assert sorted(pb.__all__) == pb.__all__
+    assert all(hasattr(pb, name) for name in pb.__all__)
+
+
+def test_readme_example_runs_as_written(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})  # the README is ours
+
+
+def test_import_is_light():
+    """Optional libraries, and BlackJAX (which starts XLA), are loaded only where they are used."""
+    heavy = ("blackjax", "flax", "equinox", "sklearn", "matplotlib", "arviz")
+    code = f"import sys, partialbayes; print([m for m in {heavy!r} if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

@@ -1,0 +1,99 @@
+"""The driver: pieces, validation, best state, failures."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import partialbayes as pb
+from tests.oracles import conjugate
+
+driver = importlib.import_module("partialbayes.fit")  # the name is also the function
+ORACLE = conjugate()
+DATA = (ORACLE.inputs, ORACLE.targets)
+ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)
+
+
+def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
+    validation = (ORACLE.inputs[:9], ORACLE.targets[:9])
+    trained = pb.fit(
+        ALGORITHM,
+        DATA,
+        epochs=4,
+        batch_size=10,
+        validation=validation,
+        evaluate_every=2,
+        progress=False,
+    )
+    history = trained.history
+    assert list(history.evaluated) == [2, 4, 6, 8, 10, 12]
+    assert history.best_step == history.evaluated[np.argmin(history.validation_nlpd)]
+    score = pb.nlpd(pb.log_predictive_density(ORACLE.model, trained.posterior, validation))
+    np.testing.assert_allclose(score, history.validation_nlpd.min(), rtol=1e-5)
+
+
+def test_without_validation_the_last_posterior_is_returned():
+    trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10, evaluate_every=2, progress=False)
+    assert trained.history.best_step == 9
+    assert trained.history.validation_nlpd.size == 0
+    assert np.isfinite(trained.history.steps["loss"]).all()
+
+
+def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
+    settings = {"epochs": 4, "batch_size": 7, "validation": DATA, "progress": False}
+    whole_run = pb.fit(ALGORITHM, DATA, **settings)
+    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    in_single_steps = pb.fit(ALGORITHM, DATA, **settings)
+    for a, b in zip(
+        jax.tree.leaves(whole_run.posterior), jax.tree.leaves(in_single_steps.posterior), strict=True
+    ):
+        assert np.array_equal(a, b)
+    assert np.array_equal(whole_run.history.steps["ess"], in_single_steps.history.steps["ess"])
+
+
+def test_training_compiles_once():
+    algorithm = pb.ohsmc(ORACLE.model, num_particles=12)
+    before = driver._run._cache_size()
+    for key in range(2):
+        pb.fit(algorithm, DATA, epochs=30, batch_size=10, validation=DATA, key=key, progress=False)
+    assert driver._run._cache_size() == before + 1
+
+
+def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
+    def poisoned(key, state, batch):
+        new_state, info = ALGORITHM.step(key, state, batch)
+        count = new_state.kernel
+        bad = count == 7
+        return new_state._replace(kernel=count + 1), info | {
+            "loss": jnp.where(bad, jnp.nan, info["loss"])
+        }
+
+    def init(key):
+        return ALGORITHM.init(key)._replace(kernel=jnp.zeros((), jnp.int32))
+
+    algorithm = ALGORITHM._replace(init=init, step=poisoned)
+    with pytest.raises(pb.TrainingDivergedError, match="NaN or infinite at step 8; the best") as caught:
+        pb.fit(algorithm, DATA, epochs=10, batch_size=10, validation=DATA, progress=False)
+    kept = caught.value.fit
+    assert kept is not None
+    assert 0 < kept.history.best_step <= 7
+    assert len(kept.history.validation_nlpd) == 2
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(kept.posterior))
+
+
+def test_a_rate_far_too_high_diverges_loudly():
+    algorithm = pb.map_estimate(ORACLE.model, optimizer=optax.sgd(1e8))
+    with pytest.raises(pb.TrainingDivergedError, match="smaller learning rate"):
+        pb.fit(algorithm, DATA, epochs=20, progress=False)
+
+
+def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=False)
+    assert capsys.readouterr() == ("", "")
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "step" in shown.err

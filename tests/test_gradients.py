@@ -1,0 +1,82 @@
+"""The one-pass gradient (SPEC 9.10) and what it costs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import partialbayes as pb
+from partialbayes.batches import whole
+from partialbayes.gradients import one_pass
+from tests.oracles import conjugate
+
+ORACLE = conjugate()
+
+
+def moons_like(hidden=(30, 10, 5)):
+    model = pb.partial_bnn(pb.mlp([2, *hidden, 1]), f"layers/{len(hidden) - 1}/*", pb.bernoulli())
+    inputs = jax.random.normal(jax.random.key(0), (16, 2))
+    return model, whole(inputs, (inputs[:, 0] > 0).astype(jnp.int32))
+
+
+def naive(model, values, psi, batch, weights):
+    """The weighted sum of the particles' own gradients, one by one."""
+
+    def objective(psi, phi):
+        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
+
+    own_gradient = jax.jit(jax.grad(objective))
+    total = jax.tree.map(jnp.zeros_like, psi)
+    for phi, weight in zip(values, weights, strict=True):
+        total = jax.tree.map(lambda a, b, w=weight: a + w * b, total, own_gradient(psi, phi))
+    return total
+
+
+@pytest.mark.parametrize("case", ["network", "learned noise and prior scale"])
+def test_equals_the_naive_weighted_sum(case):
+    if case == "network":
+        model, batch = moons_like()
+    else:
+        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+    batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
+    psi = model.init(jax.random.key(1)).psi
+    values = model.sample_prior(jax.random.key(2), psi, 7)
+    log_likelihoods, gradient = one_pass(model, values, psi, batch)
+    weights = jax.nn.softmax(log_likelihoods)
+    one_by_one = [model.log_likelihood(phi, psi, batch).sum() for phi in values]
+    np.testing.assert_allclose(log_likelihoods, one_by_one, rtol=1e-5)
+    expected = naive(model, values, psi, batch, weights)
+    for ours, theirs in zip(jax.tree.leaves(gradient(weights)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
+
+
+def step_memory(num_particles, hidden, num_data=4):
+    """Bytes the compiled OHSMC step needs besides its arguments and results."""
+    model, batch = moons_like(hidden)
+    batch = jax.tree.map(lambda leaf: leaf[:num_data] if leaf.ndim else leaf, batch)
+    algorithm = pb.ohsmc(model, num_particles=num_particles)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    compiled = jax.jit(algorithm.step).lower(jax.random.key(0), state, batch).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_memory_does_not_grow_with_particles_times_psi():
+    """Two networks with the same layers after the trunk, one with a trunk of 250,000 weights."""
+    narrow = step_memory(200, (10, 10, 5)) - step_memory(20, (10, 10, 5))
+    wide = step_memory(200, (25_000, 10, 5)) - step_memory(20, (25_000, 10, 5))
+    per_particle_gradients = 180 * 4 * 25_000 * 10
+    assert wide - narrow < per_particle_gradients / 100
+
+
+def test_trunk_runs_once_for_all_particles():
+    model, batch = moons_like((400, 10, 5))
+
+    def flops(num_particles):
+        psi = jax.eval_shape(model.init, jax.random.key(0)).psi
+        values = jax.ShapeDtypeStruct((num_particles, model.split.dim), jnp.float32)
+        function = jax.jit(jax.vmap(model.log_likelihood, in_axes=(0, None, None)))
+        return function.lower(values, psi, batch).compile().cost_analysis()["flops"]
+
+    trunk = 16 * 2 * (2 * 400 + 400 * 10)
+    assert flops(1) > trunk
+    assert flops(11) - flops(1) < trunk
