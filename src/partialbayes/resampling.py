@@ -1,7 +1,7 @@
 """Resampling: equally weighted particles with the same law in expectation.
 
 A scheme is a `Resampler`. Those that copy particles are unbiased, E[number of copies of j] = J w_j;
-`optimal_transport` moves them instead, and keeps the mean.
+`optimal_transport` moves them instead, and keeps means and variances.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from jaxtyping import Array, Float, Int
 
 from partialbayes.checks import require_count, require_positive
 from partialbayes.types import Particles, PRNGKey, Resampler
-from partialbayes.weights import effective_sample_size, uniform_log_weights, weighted_mean
+from partialbayes.weights import (
+    effective_sample_size,
+    uniform_log_weights,
+    weighted_mean,
+    weighted_variance,
+)
 
 Weights: TypeAlias = Float[Array, " particle"]
 Ancestors: TypeAlias = Int[Array, " particle"]
@@ -120,11 +125,12 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
 def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: int = 100) -> Resampler:
     """Carry the weighted particles to equally weighted ones at the least squared distance.
 
-    The plan T minimises Σ_ij T_ij |φ_i − φ_j|² less ``entropy`` times its entropy, where the rows
-    sum to 1/J and the columns to w_j; the new particles are φ'_i = J Σ_j T_ij φ_j (Corenflos et
-    al. 2021). Nothing is drawn and no particle is copied. The mean Σ_j w_j φ_j is kept exactly; the
-    spread shrinks a little, less so for a small entropy and many particles, so the other moments
-    are not unbiased. Costs J² per iteration in time, and J² in memory.
+    With every coordinate in units of its standard deviation, the plan T minimises
+    Σ_ij T_ij |φ_i − φ_j|² less ``entropy`` times its own entropy, where rows sum to 1/J and columns to
+    w_j; the new particles are φ'_i = J Σ_j T_ij φ_j (Corenflos et al. 2021). Averages shrink the cloud,
+    so it is stretched back: the mean and the variance of every coordinate are kept exactly, other
+    moments only nearly. Nothing is drawn and no particle is copied. Costs J² per iteration in time,
+    and J² in memory.
 
     Args:
         entropy: Strength of the regularisation, as a share of the mean squared distance.
@@ -141,12 +147,13 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
         values, log_weights = particles
         size = values.shape[0]
         log_uniform = uniform_log_weights(size)
-        centred = values - weighted_mean(particles)[None, :]
-        norms = jnp.square(centred).sum(axis=1)
-        costs = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * centred @ centred.T, 0.0)
+        mean, scale = weighted_mean(particles), jnp.sqrt(weighted_variance(particles))
+        # A coordinate in which all particles agree has no scale, and needs none.
+        standard = (values - mean[None, :]) / jnp.where(scale > 0.0, scale, 1.0)[None, :]
+        norms = jnp.square(standard).sum(axis=1)
+        costs = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * standard @ standard.T, 0.0)
         mean_cost = jnp.exp(log_uniform) @ costs @ jnp.exp(log_weights)
-        # A cloud that is a single point has no scale; any plan then does.
-        costs = costs / (entropy * jnp.maximum(mean_cost, np.finfo(costs.dtype).tiny))
+        costs = costs / jnp.where(mean_cost > 0.0, entropy * mean_cost, 1.0)
 
         def balance(_: Int[Array, ""], columns: Weights) -> Weights:
             """The potential of the columns that makes their sums right, after the rows'."""
@@ -158,9 +165,12 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
         columns = jax.lax.fori_loop(0, num_iterations, balance, jnp.zeros_like(log_weights))
         # Each row of J T, normalised: where one new particle comes from.
         shares = jax.nn.softmax((columns + log_weights)[None, :] - costs, axis=1)
-        moved = shares @ centred
-        # What is left of the columns' error after finitely many iterations is a shift.
-        moved = moved - moved.mean(axis=0)[None, :] + weighted_mean(particles)[None, :]
+        moved = shares @ standard
+        # This takes away what finitely many iterations have left of the mean's error, too.
+        moved = moved - moved.mean(axis=0)[None, :]
+        shrunk = jnp.sqrt(jnp.square(moved).mean(axis=0))
+        stretch = scale / jnp.where(shrunk > 0.0, shrunk, 1.0)
+        moved = mean[None, :] + stretch[None, :] * moved
         return Particles(moved, log_uniform), jnp.argmax(shares, axis=1).astype(jnp.int32)
 
     return resample

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.weights import weighted_covariance, weighted_mean
+from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
 SCHEMES = {
@@ -113,29 +113,31 @@ class TestOptimalTransport:
     def moved(self, particles, **settings):
         return jax.jit(pb.optimal_transport(**settings))(jax.random.key(0), particles)
 
-    def test_mean_is_kept_and_weights_are_equal(self):
+    def test_mean_and_variances_are_kept_and_weights_are_equal(self):
         resampled, ancestors = self.moved(self.particles)
-        before = weighted_mean(self.particles)
-        assert np.allclose(weighted_mean(resampled), before, atol=1e-5)
+        assert np.allclose(weighted_mean(resampled), weighted_mean(self.particles), atol=1e-5)
+        exact = weighted_variance(self.particles)
+        assert np.allclose(weighted_variance(resampled), exact, rtol=1e-4)
         assert np.allclose(resampled.log_weights, -np.log(400), atol=1e-6)
-        assert ancestors.shape == (400,)
+        assert len(np.unique(ancestors)) > 20
 
-    def test_covariance_is_nearly_kept_and_more_so_for_less_entropy(self):
-        exact = np.diag(weighted_covariance(self.particles))
-        losses = []
-        for entropy in (0.5, 0.02):
-            resampled, _ = self.moved(self.particles, entropy=entropy, num_iterations=500)
-            ratio = np.diag(weighted_covariance(resampled)) / exact
-            assert (ratio < 1.0).all()
-            losses.append(1.0 - ratio.mean())
-        assert losses[1] < 0.06
-        assert losses[0] > 3 * losses[1]
+    def test_the_law_is_nearly_kept(self):
+        """Third moments and the correlation, which nothing has been done about."""
+        resampled, _ = self.moved(self.particles, entropy=0.02)
 
-    def test_equal_weights_stay_where_they_are(self):
+        def moments(particles):
+            centre, variance = weighted_mean(self.particles), weighted_variance(self.particles)
+            values = np.asarray((particles.values - centre[None]) / jnp.sqrt(variance)[None])
+            weights = np.exp(np.asarray(particles.log_weights))
+            return np.array([*(weights @ values**3), weights @ values.prod(axis=1)])
+
+        assert np.allclose(moments(resampled), moments(self.particles), atol=0.15)
+
+    def test_equal_weights_stay_nearly_where_they_are(self):
         even = self.particles._replace(log_weights=jnp.full(400, -jnp.log(400.0)))
-        resampled, ancestors = self.moved(even, entropy=1e-4)
-        assert np.allclose(resampled.values, even.values, atol=0.05)
-        assert np.array_equal(ancestors, np.arange(400))
+        resampled, ancestors = self.moved(even, entropy=1e-3)
+        assert np.abs(resampled.values - even.values).mean() < 0.05
+        assert (np.asarray(ancestors) == np.arange(400)).mean() > 0.9
 
     def test_weights_of_zero_and_clouds_of_one_point(self):
         dead = self.particles.log_weights.at[:50].set(-jnp.inf)

@@ -49,7 +49,7 @@ class Gaussian(NamedTuple):
 
 
 class EkfState(NamedTuple):
-    """ψ with its optimiser, the law of φ, and the standard normal draws that stand for it."""
+    """ψ with its optimiser, the law of φ, and the standard draws that stand for it."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -67,7 +67,8 @@ def ekf(
 ) -> Algorithm:
     """Train ψ, and follow φ by an extended Kalman filter.
 
-    The posterior is N(m, P), given as ``num_particles`` equally weighted draws from it.
+    The posterior is N(m, P), given as ``num_particles`` equally weighted draws. Where they are more
+    than the stochastic weights, their mean and covariance are m and P exactly.
 
     Args:
         model: What to train; its prior must be normal.
@@ -99,7 +100,7 @@ def ekf(
         prior = model.prior_moments(psi)
         law = Gaussian(prior.mean, jnp.diag(jnp.sqrt(prior.variance)))
         draws = jax.random.normal(key_draws, (num_particles, model.split.dim), prior.mean.dtype)
-        return EkfState(psi, optimizer.init(psi), law, draws)
+        return EkfState(psi, optimizer.init(psi), law, _standardised(draws))
 
     def predict(law: Gaussian, psi: Psi, batch: Batch) -> Gaussian:
         if variance is None:
@@ -193,6 +194,15 @@ def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
 def _without_correlations(law: Gaussian) -> Gaussian:
     precision = jnp.linalg.inv(law.factor @ law.factor.T)
     return law._replace(factor=jnp.diag(jax.lax.rsqrt(jnp.diagonal(precision))))
+
+
+def _standardised(draws: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
+    """Draws with mean zero and covariance one exactly, where there are enough of them."""
+    num_particles, dim = draws.shape
+    if num_particles <= dim:
+        return draws
+    orthonormal, _ = jnp.linalg.qr(draws - draws.mean(axis=0)[None, :])
+    return orthonormal * jnp.sqrt(jnp.asarray(num_particles, draws.dtype))
 
 
 def _particles(law: Gaussian, draws: Float[Array, "particle dim"]) -> Particles:
