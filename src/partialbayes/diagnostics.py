@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Array, Float
 
+from partialbayes.types import Particles
+
 _PATIENCE = 50  # steps in a row before a collapse is worth a warning
 _SMALLEST_SHARE = 0.01  # of the particles that carry weight
 _SMALLEST_ACCEPTANCE = 0.02
@@ -19,21 +21,22 @@ class CollapseWarning(UserWarning):
     """Particles, or moves, that have stopped doing anything."""
 
 
-def warn_of_collapse(record: Record, num_steps: int, num_particles: int) -> bool:
+def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bool:
     """Warn where the effective sample size or the acceptance has stayed collapsed.
 
     Args:
         record: The infos of all steps, by name.
         num_steps: How many of them have been filled in.
-        num_particles: J.
+        particles: Of the posterior; only how many they are is asked for.
 
     Returns:
         Whether there was anything to warn of, so that a run warns once.
 
     Example:
-        >>> import numpy as np
+        >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
         >>> from partialbayes.diagnostics import warn_of_collapse
-        >>> warn_of_collapse({"ess": np.full(100, 500.0)}, 100, num_particles=1000)
+        >>> particles = pb.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
+        >>> warn_of_collapse({"ess": np.full(100, 500.0)}, 100, particles)
         False
     """
     if num_steps < _PATIENCE:
@@ -45,6 +48,7 @@ def warn_of_collapse(record: Record, num_steps: int, num_particles: int) -> bool
         recent = np.asarray(record[name])[num_steps - _PATIENCE : num_steps]
         return bool(np.all(~(recent >= bound)))
 
+    num_particles = particles.log_weights.shape[-1]
     fewest = max(1.5, _SMALLEST_SHARE * num_particles)
     messages = []
     if num_particles > 1 and stayed_below("ess", fewest):
@@ -60,7 +64,7 @@ def warn_of_collapse(record: Record, num_steps: int, num_particles: int) -> bool
             "or adapted_metropolis(), which finds its own."
         )
     for message in messages:
-        warnings.warn(message, CollapseWarning, stacklevel=3)
+        warnings.warn(message, CollapseWarning, stacklevel=4)
     return bool(messages)
 
 

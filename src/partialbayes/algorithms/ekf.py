@@ -1,16 +1,18 @@
 """Extended Kalman filter: OHSMC with a normal law of φ in place of particles.
 
 φ ~ N(m, P), P = L Lᵀ. On each batch, with ℓ = log p(batch | φ; ψ), its gradient g and its information
-F = Hᵀ R⁻¹ H at m (H the Jacobian of the predicted means, R the covariance of the targets):
+F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and R_n⁻¹ the
+curvature −∇² log p(y_n | outputs):
 
     predict     P ← P + v I, or forget the share M/N of what is known in favour of the prior
     update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g
     evidence    log p(batch) ≈ ℓ(m) + ½ gᵀ P' g − ½ log |I + P F|
     ascend      ψ ← optimiser(ψ, (N/M) ∇_ψ log p(batch))
 
-For a likelihood in its natural form g = Hᵀ R⁻¹ (y − E y), so this is the Kalman update with all rows
-and outputs of the batch at once; on a linear-Gaussian model it is exact. It is a natural-gradient
-step on φ with information matrix P'⁻¹ (Ollivier 2018).
+For normal targets R_n is their covariance and this is the Kalman update with all rows and outputs of
+the batch at once, exact if the outputs are linear in φ. For Bernoulli, categorical and Poisson targets
+R_n⁻¹ is the covariance of the targets, singular for classes, but never to be inverted. It is a
+natural-gradient step on φ with information matrix P'⁻¹ (Ollivier 2018).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count, require_positive
 from partialbayes.kernels.forgetting import forget
@@ -148,33 +151,53 @@ def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[
         return model.log_likelihood(phi, psi, batch).sum()
 
     value, slope = jax.value_and_grad(log_likelihood)(law.mean)
-    roots = information_root(model, psi, batch, law.mean) @ law.factor
+    jacobian, curvature = linearise(model, psi, batch, law.mean)
+    spread = jacobian @ law.factor
+    gained = jnp.einsum("nod,nop,npe->de", spread, curvature, spread)
     # I + Lᵀ F L is at least the identity, so its Cholesky factor exists in any precision.
-    lower = jnp.linalg.cholesky(jnp.eye(law.mean.shape[0]) + roots.T @ roots)
+    lower = jnp.linalg.cholesky(jnp.eye(law.mean.shape[0]) + 0.5 * (gained + gained.T))
     pulled = jax.scipy.linalg.solve_triangular(lower, law.factor.T @ slope, lower=True)
     factor = jax.scipy.linalg.solve_triangular(lower, law.factor.T, lower=True).T
     log_evidence = value + 0.5 * pulled @ pulled - jnp.log(jnp.diagonal(lower)).sum()
     return Gaussian(law.mean + factor @ pulled, factor), log_evidence
 
 
-def information_root(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Float[Array, "target dim"]:
-    """A root of the batch's information: R^{−1/2} H, with Hᵀ R⁻¹ H = F."""
+def linearise(
+    model: Model, psi: Psi, batch: Batch, phi: Phi
+) -> tuple[Float[Array, "example output dim"], Float[Array, "example output output"]]:
+    """For each row, the Jacobian of what its likelihood depends on, and the curvature in that.
 
-    def means(phi: Phi) -> Float[Array, "example ..."]:
-        return model.likelihood.mean(model.predict(phi, psi, batch.inputs))
+    That is the network's outputs, and the likelihood's own parameters where they are part of φ.
+    Where the log-density is not concave in them, its curvature is cut off at zero.
+    """
+    likelihood = model.likelihood
+    example = jax.eval_shape(lambda: model.outputs(phi, psi, batch.inputs))
+    one_row = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), example)
+    _, unravel = ravel_pytree((one_row, model.split.latents(phi)))
 
-    predicted = means(phi)
-    if predicted.ndim == batch.targets.ndim:
-        variance = model.likelihood.variance(model.predict(phi, psi, batch.inputs))
-    else:
-        # Probabilities of classes: their covariance diag(p) − p pᵀ is singular, because they sum to
-        # one, but on changes that sum to zero its inverse is diag(1/p).
-        variance = predicted
-    rows = batch.mask.reshape(-1, *(1,) * (predicted.ndim - 1))
-    tiny = np.finfo(predicted.dtype).tiny
-    weight = jnp.where(rows, jnp.sqrt(1.0 / jnp.maximum(variance, tiny)), 0.0)
-    jacobian = jax.jacfwd(means)(phi)
-    return (weight[..., None] * jacobian).reshape(-1, phi.shape[0])
+    def rows(phi: Phi) -> Float[Array, "example output"]:
+        latents = model.split.latents(phi)
+        outputs = model.outputs(phi, psi, batch.inputs)
+        return jax.vmap(lambda row: ravel_pytree((row, latents))[0])(outputs)
+
+    def log_density(row: Float[Array, " output"], target: PyTree) -> Scalar:
+        outputs, latents = unravel(row)
+        outputs, target = jax.tree.map(lambda leaf: leaf[None], (outputs, target))
+        parameters = likelihood.parameters(outputs, psi.likelihood, latents)
+        return likelihood.log_density(parameters, target)[0]
+
+    curvature = -jax.vmap(jax.hessian(log_density))(rows(phi), batch.targets)
+    curvature = jnp.where(batch.mask[:, None, None], curvature, 0.0)
+    # Only the value is cut off: eigenvalues that are equal have no derivatives.
+    correction = jax.lax.stop_gradient(_positive_part(curvature) - curvature)
+    return jax.jacfwd(rows)(phi), curvature + correction
+
+
+def _positive_part(
+    matrices: Float[Array, "example output output"],
+) -> Float[Array, "example output output"]:
+    values, axes = jnp.linalg.eigh(jax.lax.stop_gradient(matrices))
+    return (axes * jnp.maximum(values, 0.0)[:, None, :]) @ jnp.swapaxes(axes, 1, 2)
 
 
 def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
