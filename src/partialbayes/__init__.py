@@ -10,14 +10,19 @@ from partialbayes.algorithms import (
     poisson_ohsmc,
     sample,
     sgld,
+    sgsmc,
+    smc,
     svgd,
     swag,
     then,
 )
+from partialbayes.annealing import blocks, geometric_blocks, tempering
 from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
+    adapted_hamiltonian,
     adapted_metropolis,
     forgetting,
     guided_langevin,
@@ -55,6 +60,7 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import (
     multinomial,
     optimal_transport,
@@ -64,7 +70,7 @@ from partialbayes.resampling import (
     when_ess_below,
 )
 from partialbayes.resume import Checkpoints
-from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
 from partialbayes.subsets import (
@@ -97,6 +103,8 @@ __all__ = [
     "Batch",
     "CheckpointError",
     "Checkpoints",
+    "Discrepancy",
+    "Evidence",
     "Fit",
     "History",
     "Kernel",
@@ -107,17 +115,21 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Progress",
+    "Refined",
     "Sampler",
     "Split",
+    "StalledError",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
     "adapted",
+    "adapted_hamiltonian",
     "adapted_metropolis",
     "allow_missing",
     "backward_ohsmc",
     "bernoulli",
     "biases",
+    "blocks",
     "categorical",
     "centred_on",
     "csv_log",
@@ -125,12 +137,14 @@ __all__ = [
     "custom_prior",
     "ekf",
     "ensemble",
+    "evidence_from_runs",
     "expected_calibration_error",
     "fan_in",
     "fit",
     "forgetting",
     "from_nnx",
     "gaussian",
+    "geometric_blocks",
     "guided_langevin",
     "hamiltonian",
     "heteroscedastic",
@@ -168,11 +182,14 @@ __all__ = [
     "random_fraction",
     "random_walk",
     "random_walk_metropolis",
+    "refine",
     "residual",
     "rmse",
     "sample",
     "sampled",
     "sgld",
+    "sgsmc",
+    "smc",
     "split_weights",
     "stratified",
     "student_t",
@@ -180,6 +197,8 @@ __all__ = [
     "svgd",
     "swag",
     "systematic",
+    "tempered_smc",
+    "tempering",
     "tensorboard_log",
     "then",
     "unadjusted_langevin",

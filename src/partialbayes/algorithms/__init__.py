@@ -8,6 +8,8 @@ from partialbayes.algorithms.ohsmc import ohsmc
 from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
 from partialbayes.algorithms.poisson_ohsmc import poisson_ohsmc
 from partialbayes.algorithms.sgld import sgld
+from partialbayes.algorithms.sgsmc import sgsmc
+from partialbayes.algorithms.smc import smc
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
 from partialbayes.algorithms.two_stages import sample, then
@@ -22,6 +24,8 @@ __all__ = [
     "poisson_ohsmc",
     "sample",
     "sgld",
+    "sgsmc",
+    "smc",
     "svgd",
     "swag",
     "then",
