@@ -1,6 +1,8 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
 
 from partialbayes.algorithms import (
+    backward_ohsmc,
+    ekf,
     ensemble,
     expected_log_likelihood,
     full_rank_vb,
@@ -10,6 +12,7 @@ from partialbayes.algorithms import (
     monte_carlo,
     ohsmc,
     particle_gradient_descent,
+    poisson_ohsmc,
     second_stage,
     sgld,
     sgsmc,
@@ -25,6 +28,9 @@ from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
     adapted_hamiltonian,
+    adapted_metropolis,
+    forgetting,
+    guided_langevin,
     hamiltonian,
     identity,
     lift,
@@ -60,7 +66,14 @@ from partialbayes.priors import (
     student_t_prior,
 )
 from partialbayes.refine import Discrepancy, Refined, StalledError, refine
-from partialbayes.resampling import stratified, systematic, when_ess_below
+from partialbayes.resampling import (
+    multinomial,
+    optimal_transport,
+    residual,
+    stratified,
+    systematic,
+    when_ess_below,
+)
 from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
@@ -116,7 +129,9 @@ __all__ = [
     "accuracy",
     "adapted",
     "adapted_hamiltonian",
+    "adapted_metropolis",
     "allow_missing",
+    "backward_ohsmc",
     "bernoulli",
     "biases",
     "blocks",
@@ -125,16 +140,19 @@ __all__ = [
     "csv_log",
     "custom_likelihood",
     "custom_prior",
+    "ekf",
     "ensemble",
     "evidence_from_runs",
     "expected_calibration_error",
     "expected_log_likelihood",
     "fan_in",
     "fit",
+    "forgetting",
     "from_nnx",
     "full_rank_vb",
     "gaussian",
     "geometric_blocks",
+    "guided_langevin",
     "hamiltonian",
     "heteroscedastic",
     "hmc",
@@ -155,12 +173,14 @@ __all__ = [
     "mean_field_vb",
     "mlp",
     "monte_carlo",
+    "multinomial",
     "multivariate_gaussian",
     "nlpd",
     "normal",
     "normalisation_scales",
     "nuts",
     "ohsmc",
+    "optimal_transport",
     "ornstein_uhlenbeck",
     "output_layer",
     "partial_bnn",
@@ -169,11 +189,13 @@ __all__ = [
     "pcn",
     "per_layer",
     "poisson",
+    "poisson_ohsmc",
     "predict",
     "random_fraction",
     "random_walk",
     "random_walk_metropolis",
     "refine",
+    "residual",
     "rmse",
     "sampled",
     "second_stage",

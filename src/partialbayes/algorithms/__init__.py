@@ -1,5 +1,7 @@
 """Training methods, one a file; each returns an `Algorithm`."""
 
+from partialbayes.algorithms.backward_ohsmc import backward_ohsmc
+from partialbayes.algorithms.ekf import ekf
 from partialbayes.algorithms.ensemble import ensemble
 from partialbayes.algorithms.map import map_estimate
 from partialbayes.algorithms.monte_carlo import (
@@ -9,6 +11,7 @@ from partialbayes.algorithms.monte_carlo import (
 )
 from partialbayes.algorithms.ohsmc import ohsmc
 from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
+from partialbayes.algorithms.poisson_ohsmc import poisson_ohsmc
 from partialbayes.algorithms.sgld import sgld
 from partialbayes.algorithms.sgsmc import sgsmc
 from partialbayes.algorithms.smc import smc
@@ -18,6 +21,8 @@ from partialbayes.algorithms.two_stages import second_stage, then
 from partialbayes.algorithms.variational import full_rank_vb, mean_field_vb
 
 __all__ = [
+    "backward_ohsmc",
+    "ekf",
     "ensemble",
     "expected_log_likelihood",
     "full_rank_vb",
@@ -27,6 +32,7 @@ __all__ = [
     "monte_carlo",
     "ohsmc",
     "particle_gradient_descent",
+    "poisson_ohsmc",
     "second_stage",
     "sgld",
     "sgsmc",
