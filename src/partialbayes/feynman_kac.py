@@ -281,7 +281,8 @@ def run_adaptive(
     trace = note(trace, cloud, record, share)
 
     def unfinished(trace: Adaptive) -> Array:
-        return (trace.temperatures[trace.num_steps - 1] < 1.0) & (trace.num_steps < max_steps)
+        short = (trace.temperatures[trace.num_steps - 1] < 1.0) & (trace.num_steps < max_steps)
+        return short & jnp.isfinite(trace.cloud.log_evidence)
 
     def step(trace: Adaptive) -> Adaptive:
         temperature = trace.temperatures[trace.num_steps - 1]

@@ -150,7 +150,7 @@ def refine(
     taken = int(np.isfinite(path).sum())
     path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
     if not np.isfinite(report["log_evidence"]):
-        raise StalledError(path, _remedy(path, acceptance, max_steps))
+        raise StalledError(path, _remedy(ess, acceptance, max_steps))
 
     before, after = (predict(model, each, inputs) for each in (posterior, refined))
     gain = None
@@ -178,8 +178,8 @@ def _root_mean_square(values: Float[Array, ...]) -> Scalar:
     return jnp.sqrt(jnp.mean(jnp.square(values)))
 
 
-def _remedy(path: np.ndarray, acceptance: np.ndarray, max_steps: int) -> str:
-    if path.size < max_steps:
+def _remedy(ess: np.ndarray, acceptance: np.ndarray, max_steps: int) -> str:
+    if not np.isfinite(ess).all():
         return (
             "the log-likelihood became NaN or infinite there. Check the data and ψ, or use a prior "
             "whose draws give finite log-likelihoods."

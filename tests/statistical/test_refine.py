@@ -78,7 +78,7 @@ def test_a_fixed_path_and_waste_free_chains_agree_too():
 
 def test_a_path_that_stalls_says_so():
     start = posterior_of(jnp.zeros((1, 3)))
-    with pytest.raises(pb.StalledError, match="stalled at temperature .* raise max_steps") as caught:
+    with pytest.raises(pb.StalledError, match=r"stalled at temperature .* raise max_steps") as caught:
         pb.refine(ORACLE.model, start, DATA, kernel=METROPOLIS, num_particles=50, max_steps=2)
     assert caught.value.temperatures.shape == (2,)
     broken = start._replace(psi=PSI._replace(likelihood=jnp.asarray(jnp.nan)))

@@ -49,7 +49,7 @@ def adapted_metropolis(
     def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
         dim = particles.values.shape[1]
         # BlackJAX applies a matrix from the left, L z, so this is noise of covariance L Lᵀ = Σ.
-        factor = jnp.linalg.cholesky(_regular_covariance(particles, target.prior))
+        factor = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
         kernel = metropolis_kernel(jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * factor)
         values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
         log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
@@ -58,7 +58,7 @@ def adapted_metropolis(
     return Move(init, step)
 
 
-def _regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
+def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
     """The particles' covariance, made positive definite where they are few or have collapsed."""
     covariance = weighted_covariance(particles)
     dim = covariance.shape[0]
