@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes.priors import normal
-from partialbayes.subsets import Leaf, Subset, split_weights
+from partialbayes.priors import joint, normal
+from partialbayes.splits import Split, defined_order, split_weights, with_latents
+from partialbayes.subsets import Selection
 from partialbayes.types import (
     Batch,
+    Latent,
     Likelihood,
     Model,
     Moments,
     Network,
     Params,
     Phi,
+    Prior,
     PriorBuilder,
     PRNGKey,
     Psi,
@@ -27,7 +28,7 @@ from partialbayes.types import (
 
 def partial_bnn(
     network: Network,
-    stochastic: Subset | str | Iterable[str] | Callable[[Leaf], bool],
+    stochastic: Selection,
     likelihood: Likelihood,
     prior: PriorBuilder | None = None,
 ) -> Model:
@@ -47,9 +48,14 @@ def partial_bnn(
         >>> model.split.dim
         105
     """
-    shapes = jax.eval_shape(network.init, jax.random.key(0))
-    split = split_weights(shapes, stochastic)
-    bound = (normal() if prior is None else prior)(split)
+    weights = _divide(network, stochastic)
+    split = with_latents(weights, likelihood.latents)
+    bound = joint(
+        [
+            ((normal() if prior is None else prior)(weights), weights.dim),
+            *(_latent_prior(latent) for latent in likelihood.latents),
+        ]
+    )
 
     def init(key: PRNGKey) -> Params:
         phi, rest = split.split(network.init(key))
@@ -59,7 +65,7 @@ def partial_bnn(
         return network.apply(split.merge(phi, psi.network), inputs)
 
     def predict(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
-        return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood)
+        return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
         values = likelihood.log_density(predict(phi, psi, batch.inputs), batch.targets)
@@ -86,3 +92,26 @@ def partial_bnn(
         prior=bound,
         split=split,
     )
+
+
+def _divide(network: Network, stochastic: Selection) -> Split:
+    """The split of the network's weights, from their shapes alone."""
+    key = jax.random.key(0)
+    order: list[str] = []
+
+    def init(key: PRNGKey) -> PyTree:
+        params = network.init(key)
+        # Tracing sorts dictionaries, but it is their own order that says which layer is the first.
+        order.extend(defined_order(params))
+        return params
+
+    shapes = jax.eval_shape(init, key)
+    if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes)):
+        shapes = network.init(key)  # integers and the like are kept with their values
+    return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order)
+
+
+def _latent_prior(latent: Latent) -> tuple[Prior, int]:
+    split: Split = split_weights({latent.name: latent.start}, "**")
+    prior = normal(mean=jnp.ravel(latent.start)) if latent.prior is None else latent.prior
+    return prior(split), split.dim

@@ -93,7 +93,9 @@ def log_predictive_density(
         (8,)
     """
     _check_chunks(data_chunk, particle_chunk)
-    return _log_density(model, posterior, checked(model, data, "data"), data_chunk, particle_chunk)
+    return mixture_log_density(
+        model, posterior, checked(model, data, "data"), data_chunk, particle_chunk
+    )
 
 
 def _check_chunks(data_chunk: int | None, particle_chunk: int | None) -> None:
@@ -155,13 +157,15 @@ def _predict(
 
 
 @partial(jax.jit, static_argnames=("model", "data_chunk", "particle_chunk"))
-def _log_density(
+def mixture_log_density(
     model: Model,
     posterior: Posterior,
     data: Batch,
     data_chunk: int | None,
     particle_chunk: int | None,
 ) -> Float[Array, " example"]:
+    """`log_predictive_density` of data that have been checked."""
+
     def rows(pair: tuple[PyTree, PyTree]) -> Array:
         batch = whole(*pair)
 

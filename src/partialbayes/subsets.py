@@ -1,42 +1,80 @@
-"""Which weights are stochastic: a `Subset` of the weights, and the `Split` it makes of them.
+"""Which weights are stochastic: a `Subset` marks single weights of the parameter tree.
 
-A subset marks single weights: for each leaf of the parameter tree it gives a boolean mask. Whole
-leaves are the usual case. `split_weights` turns a subset into two functions, parameters →
-(phi, psi) and back, with phi one flat vector.
+For each leaf it gives a boolean mask; whole leaves are the usual case. Subsets are chosen by path,
+predicate, position, role or explicit masks, and combined by ``|``, ``&`` and ``~``. Those that need
+the weights' values or data are in `partialbayes.ranking`.
+
+A *layer* is the set of leaves that differ in the last name of their path only: ``layers/2/kernel``
+and ``layers/2/bias``. Layers are counted in the order in which the network defines them.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Bool, Float
+
+_BIAS_NAMES = ("bias", "b")
+_SCALE_NAMES = ("scale", "gamma")
+_WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
 
 
 class Leaf(NamedTuple):
-    """One array of the parameter tree, without its values."""
+    """One array of the parameter tree, without its values.
+
+    Attributes:
+        path: The names on the way to it, joined by ``/``.
+        shape: Its shape.
+        dtype: Its dtype.
+        position: Its place in the order in which the network defines its weights.
+        fan_in: How many units feed each unit of a kernel; 1 for vectors and scalars.
+    """
 
     path: str
     shape: tuple[int, ...]
     dtype: Any
+    position: int = 0
+    fan_in: int = 1
 
     @property
     def size(self) -> int:
         """The number of weights in it."""
         return int(np.prod(self.shape, dtype=np.int64))
 
+    @property
+    def name(self) -> str:
+        """The last name of the path: ``kernel``, ``bias`` and so on."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def layer(self) -> str:
+        """The path of the layer it belongs to."""
+        parent, separator, name = self.path.rpartition("/")
+        # A single array at the top, such as {"head": …}, is a layer of its own, unless its name
+        # says that it is part of one.
+        return parent if separator or name in _WEIGHT_NAMES else name
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it holds floating-point numbers."""
+        return bool(jnp.issubdtype(self.dtype, jnp.floating))
+
 
 Masks: TypeAlias = list[Bool[np.ndarray, "..."]]
 
 
 class Subset:
-    """A choice of weights, to be combined by ``|``, ``&`` and ``~``."""
+    """A choice of weights, to be combined by ``|``, ``&`` and ``~``.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> chosen = pb.layer(-1) & ~pb.biases()
+    """
 
     def __init__(self, masks: Callable[[Sequence[Leaf]], Masks]) -> None:
         self.masks = masks
@@ -55,8 +93,23 @@ class Subset:
         return Subset(lambda leaves: [~mask for mask in self.masks(leaves)])
 
 
+Selection: TypeAlias = Subset | str | Iterable[str] | Callable[[Leaf], bool]
+"""What a user may write: a subset, a glob, several globs, or a predicate on leaves."""
+
+
+def as_subset(selection: Selection) -> Subset:
+    """A subset from what a user may write."""
+    if isinstance(selection, Subset):
+        return selection
+    if isinstance(selection, str):
+        return paths(selection)
+    if callable(selection):
+        return where(selection)
+    return paths(*selection)
+
+
 def where(predicate: Callable[[Leaf], bool]) -> Subset:
-    """The leaves for which ``predicate(leaf)`` holds; a leaf has ``path``, ``shape``, ``dtype``.
+    """The leaves for which ``predicate(leaf)`` holds; see `Leaf` for what it may look at.
 
     Example:
         >>> import partialbayes as pb
@@ -69,30 +122,194 @@ def paths(*patterns: str) -> Subset:
     """The leaves whose path matches one of the glob patterns.
 
     ``*`` stands for any characters within one name, ``**`` for any number of names:
-    ``"layers/2/**"`` is all of layer 2, ``"**/bias"`` every bias.
+    ``"layers/2/**"`` is all of layer 2, ``"**/bias"`` every bias, ``"**"`` everything.
 
     Example:
         >>> import partialbayes as pb
         >>> chosen = pb.paths("layers/2/**") | pb.paths("**/bias")
     """
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(
+                f"stochastic must be a glob, several, a predicate on leaves or a Subset; {pattern!r} is "
+                "none of these. For masks use mask({path: array})."
+            )
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
-        names = [leaf.path for leaf in leaves]
         for pattern in patterns:
-            if not any(_matches(name, pattern) for name in names):
-                raise ValueError(
-                    f"stochastic: the pattern {pattern!r} matches no weight; "
-                    f"the nearest paths are {_nearest(pattern, names)}."
-                )
+            require_match(pattern, leaves)
         return [
-            np.full(leaf.shape, any(_matches(leaf.path, pattern) for pattern in patterns))
+            np.full(leaf.shape, any(matches(leaf.path, pattern) for pattern in patterns))
             for leaf in leaves
         ]
 
     return Subset(masks)
 
 
-def _matches(path: str, pattern: str) -> bool:
+def layer(*indices: int) -> Subset:
+    """Whole layers by position: ``layer(0)`` is the first, ``layer(-1)`` the last.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> ends = pb.layer(0, -1)
+    """
+
+    def masks(leaves: Sequence[Leaf]) -> Masks:
+        names = layer_names(leaves)
+        for index in indices:
+            if not -len(names) <= index < len(names):
+                raise ValueError(
+                    f"stochastic: there is no layer {index}; the network has {len(names)}: "
+                    f"{', '.join(map(repr, names))}."
+                )
+        chosen = {names[index] for index in indices}
+        return [np.full(leaf.shape, leaf.layer in chosen) for leaf in leaves]
+
+    return Subset(masks)
+
+
+def output_layer() -> Subset:
+    """The layer that the network defines last, ``layer(-1)``.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), pb.output_layer(), pb.gaussian())
+        >>> model.split.dim
+        21
+    """
+    return layer(-1)
+
+
+def biases() -> Subset:
+    """Every bias, by its name: ``bias`` or ``b``.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.biases(), pb.gaussian()).split.dim
+        21
+    """
+    return _role("bias", lambda leaf: leaf.name in _BIAS_NAMES)
+
+
+def normalisation_scales() -> Subset:
+    """Every scale of a normalisation layer: ``scale``, ``gamma``, or a ``weight`` of one axis.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> chosen = pb.normalisation_scales() | pb.biases()
+    """
+
+    def is_scale(leaf: Leaf) -> bool:
+        return leaf.name in _SCALE_NAMES or (leaf.name == "weight" and len(leaf.shape) <= 1)
+
+    return _role("normalisation scale", is_scale)
+
+
+def _role(role: str, predicate: Callable[[Leaf], bool]) -> Subset:
+    def masks(leaves: Sequence[Leaf]) -> Masks:
+        found = [predicate(leaf) for leaf in leaves]
+        if not any(found):
+            raise ValueError(
+                f"stochastic: no weight of this network is a {role} by its name; the paths are "
+                f"{', '.join(repr(leaf.path) for leaf in leaves)}. Select by path or predicate."
+            )
+        return [np.full(leaf.shape, chosen) for leaf, chosen in zip(leaves, found, strict=True)]
+
+    return Subset(masks)
+
+
+def mask(masks_by_path: Mapping[str, Any]) -> Subset:
+    """Single weights: a boolean array for each path named; weights elsewhere are not chosen.
+
+    Args:
+        masks_by_path: From a leaf's path to an array of its shape, True for stochastic weights.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> chosen = pb.mask({"layers/0/kernel": np.array([[True, False, False]])})
+        >>> pb.partial_bnn(pb.mlp([1, 3, 1]), chosen, pb.gaussian()).split.dim
+        1
+    """
+    arrays = {path: np.asarray(value) for path, value in masks_by_path.items()}
+    for path, array in arrays.items():
+        if array.dtype != bool:
+            raise ValueError(
+                f"stochastic: the mask of {path!r} holds {array.dtype} numbers; it must be boolean, "
+                "True where a weight is stochastic."
+            )
+
+    def masks(leaves: Sequence[Leaf]) -> Masks:
+        shapes = {leaf.path: leaf.shape for leaf in leaves}
+        for path, array in arrays.items():
+            if path not in shapes:
+                raise ValueError(
+                    f"stochastic: there is a mask for {path!r}, but no such weight; the nearest paths "
+                    f"are {_nearest(path, list(shapes))}."
+                )
+            if array.shape != shapes[path]:
+                raise ValueError(
+                    f"stochastic: the mask of {path!r} has shape {array.shape}, but the weight has "
+                    f"shape {shapes[path]}; give one boolean per weight."
+                )
+        return [arrays.get(leaf.path, np.zeros(leaf.shape, bool)) for leaf in leaves]
+
+    return Subset(masks)
+
+
+def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) -> Subset:
+    """A random share of single weights, the same for the same seed.
+
+    Args:
+        fraction: Between 0 and 1; at least one weight is chosen.
+        among: Which weights to choose from; all by default.
+        seed: Whole number.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> chosen = pb.random_fraction(0.1, among="layers/0/kernel")
+        >>> pb.partial_bnn(pb.mlp([10, 10, 1]), chosen, pb.gaussian()).split.dim
+        10
+    """
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(f"fraction must be above 0 and at most 1, not {fraction!r}.")
+
+    def scores(leaves: Sequence[Leaf]) -> list[Float[np.ndarray, ...]]:
+        generator = np.random.default_rng(seed)
+        return [generator.random(leaf.shape) for leaf in leaves]
+
+    return top(scores, lambda available: max(1, round(fraction * available)), among)
+
+
+def top(
+    scores: Callable[[Sequence[Leaf]], list[Any]], count: Callable[[int], int], among: Selection
+) -> Subset:
+    """The highest-scoring floating-point weights among a selection; ties go to the first."""
+
+    def masks(leaves: Sequence[Leaf]) -> Masks:
+        candidates = [
+            chosen & leaf.is_floating
+            for leaf, chosen in zip(leaves, as_subset(among).masks(leaves), strict=True)
+        ]
+        flat = np.concatenate([np.ravel(np.asarray(score, float)) for score in scores(leaves)])
+        allowed = np.concatenate([np.ravel(chosen) for chosen in candidates])
+        order = np.argsort(-np.where(allowed, flat, -np.inf), kind="stable")
+        keep = np.zeros(flat.shape, bool)
+        keep[order[: count(int(allowed.sum()))]] = True
+        ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+        pieces = np.split(keep & allowed, ends)
+        return [piece.reshape(leaf.shape) for leaf, piece in zip(leaves, pieces, strict=True)]
+
+    return Subset(masks)
+
+
+def layer_names(leaves: Sequence[Leaf]) -> list[str]:
+    """The layers' paths, in the order in which the network defines them."""
+    return list(dict.fromkeys(leaf.layer for leaf in sorted(leaves, key=lambda leaf: leaf.position)))
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a glob."""
+
     def match(names: list[str], globs: list[str]) -> bool:
         if not globs:
             return not names
@@ -103,134 +320,18 @@ def _matches(path: str, pattern: str) -> bool:
     return match(path.split("/"), pattern.split("/"))
 
 
+def require_match(pattern: str, leaves: Sequence[Leaf], argument: str = "stochastic") -> None:
+    """Refuse a pattern that matches no leaf."""
+    names = [leaf.path for leaf in leaves]
+    if not any(matches(name, pattern) for name in names):
+        raise ValueError(
+            f"{argument}: the pattern {pattern!r} matches no weight; "
+            f"the nearest paths are {_nearest(pattern, names)}."
+        )
+
+
 def _nearest(pattern: str, names: list[str]) -> str:
     def likeness(name: str) -> float:
         return difflib.SequenceMatcher(None, pattern, name).ratio()
 
     return ", ".join(repr(name) for name in sorted(names, key=likeness, reverse=True)[:5])
-
-
-def as_subset(stochastic: Subset | str | Iterable[str] | Callable[[Leaf], bool]) -> Subset:
-    """A subset from what a user may write: a glob, several globs, a predicate, or a subset."""
-    if isinstance(stochastic, Subset):
-        return stochastic
-    if isinstance(stochastic, str):
-        return paths(stochastic)
-    if callable(stochastic):
-        return where(stochastic)
-    return paths(*stochastic)
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """The weights of a network, divided into a flat phi and a pytree psi.
-
-    Attributes:
-        leaves: Every array of the parameter tree, in flattening order.
-        masks: For each leaf, which of its weights are stochastic.
-        dim: The number of stochastic weights.
-        split: ``params -> (phi, psi)``.
-        merge: ``(phi, psi) -> params``.
-    """
-
-    leaves: tuple[Leaf, ...]
-    masks: tuple[Bool[np.ndarray, ...], ...]
-    dim: int
-    split: Callable[[PyTree], tuple[Array, dict[str, Array]]]
-    merge: Callable[[Array, dict[str, Array]], PyTree]
-
-    def describe(self) -> str:
-        """A table of each weight's path, shape, count and side.
-
-        Example:
-            >>> import jax, partialbayes as pb
-            >>> network = pb.mlp([2, 3, 1])
-            >>> print(pb.split_weights(network.init(jax.random.key(0)), "layers/0/*").describe())
-            path             shape   weights  side
-            layers/0/bias    (3,)          3  phi
-            layers/0/kernel  (2, 3)        6  phi
-            layers/1/bias    (1,)          1  psi
-            layers/1/kernel  (3, 1)        3  psi
-            phi: 9 stochastic weights, psi: 4 deterministic weights
-        """
-        rows = [("path", "shape", "weights", "side")]
-        for leaf, mask in zip(self.leaves, self.masks, strict=True):
-            side = "phi" if mask.all() else "psi" if not mask.any() else f"phi ({mask.sum()}) + psi"
-            rows.append((leaf.path, str(leaf.shape), str(leaf.size), side))
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [
-            f"{path:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}  {side}"
-            for path, shape, count, side in rows
-        ]
-        rest = sum(leaf.size for leaf in self.leaves) - self.dim
-        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights")
-        return "\n".join(lines)
-
-
-def split_weights(
-    params: PyTree, stochastic: Subset | str | Iterable[str] | Callable[[Leaf], bool]
-) -> Split:
-    """Divide a parameter tree into its stochastic and deterministic weights.
-
-    Args:
-        params: The network's parameters, or their shapes (``jax.eval_shape`` of the init).
-        stochastic: A glob over paths, several, a predicate on leaves, or a `Subset`.
-
-    Returns:
-        The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
-        is stochastic in part holds its other weights as one flat array.
-    """
-    with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
-    leaves = tuple(
-        Leaf(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.shape(x), jnp.result_type(x))
-        for path, x in with_paths
-    )
-    masks = tuple(as_subset(stochastic).masks(leaves))
-    sizes = [int(mask.sum()) for mask in masks]
-    dim = sum(sizes)
-    if dim == 0:
-        raise ValueError(
-            "stochastic selects no weight at all; choose among the paths "
-            + ", ".join(repr(leaf.path) for leaf in leaves)
-            + ", or train by plain optimisation."
-        )
-    for leaf, size in zip(leaves, sizes, strict=True):
-        if size and not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise ValueError(
-                f"stochastic selects {leaf.path!r}, which holds {jnp.dtype(leaf.dtype).name} numbers; "
-                "only floating-point weights can be random. Leave it out of the subset."
-            )
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    whole = [size == leaf.size for leaf, size in zip(leaves, sizes, strict=True)]
-
-    def split(params: PyTree) -> tuple[Array, dict[str, Array]]:
-        phi: list[Array] = []
-        psi: dict[str, Array] = {}
-        for leaf, mask, size, all_of_it, value in zip(
-            leaves, masks, sizes, whole, jax.tree.leaves(params), strict=True
-        ):
-            if size == 0:
-                psi[leaf.path] = jnp.asarray(value)
-            elif all_of_it:
-                phi.append(jnp.ravel(value))
-            else:
-                flat = jnp.ravel(value)
-                phi.append(flat[np.flatnonzero(mask)])
-                psi[leaf.path] = flat[np.flatnonzero(~mask)]
-        return jnp.concatenate(phi), psi
-
-    def merge(phi: Array, psi: dict[str, Array]) -> PyTree:
-        values = []
-        for index, (leaf, mask) in enumerate(zip(leaves, masks, strict=True)):
-            if sizes[index] == 0:
-                values.append(psi[leaf.path])
-                continue
-            piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
-            if not whole[index]:
-                # One gather puts both parts back in their places.
-                places = np.argsort(np.concatenate([np.flatnonzero(mask), np.flatnonzero(~mask)]))
-                piece = jnp.concatenate([piece, psi[leaf.path]])[places]
-            values.append(piece.reshape(leaf.shape))
-        return jax.tree.unflatten(treedef, values)
-
-    return Split(leaves, masks, dim, split, merge)

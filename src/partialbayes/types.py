@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 if TYPE_CHECKING:
-    from partialbayes.subsets import Split
+    from partialbayes.splits import Split
 
 PRNGKey: TypeAlias = Key[Array, ""]
 Phi: TypeAlias = Float[Array, " dim"]
@@ -81,36 +81,64 @@ class Network(NamedTuple):
     Attributes:
         init: ``key -> params``. A pretrained network returns its own weights.
         apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
+        output_axis: Which axis of a kernel counts the units it feeds: the last one as in Flax, or
+            the first as in Equinox. The product of the others is the fan-in.
     """
 
     init: Callable[[PRNGKey], PyTree]
     apply: Callable[[PyTree, PyTree], PyTree]
+    output_axis: int = -1
+
+
+class Latent(NamedTuple):
+    """A parameter of the likelihood that is random: it follows the weights in φ.
+
+    Attributes:
+        name: What it is called, such as ``"variance"``.
+        start: Where it starts, in the unconstrained coordinates it has in φ (a logarithm, say).
+        prior: Its prior, in the same coordinates, flattened; a normal of scale one around
+            the start if None.
+    """
+
+    name: str
+    start: Float[Array, ...]
+    prior: PriorBuilder | None
 
 
 class Likelihood(NamedTuple):
     """p(y | outputs of the network), one value per example.
 
-    ``parameters`` turns outputs and the learned part into the parameters of the distribution;
-    the other functions take those, so training and prediction share one definition.
+    ``parameters`` turns outputs, the learned part and the random part into the parameters of the
+    distribution; the other functions take those, so training and prediction share one definition.
 
     Attributes:
         init: ``() -> learned``, the start of what lives in ``psi.likelihood``.
-        parameters: ``(outputs, learned) -> parameters``.
+        parameters: ``(outputs, learned, latent) -> parameters``; ``latent`` holds what lives in
+            φ, by name, and is empty for most.
         log_density: ``(parameters, targets) -> (example,)``.
         mean: ``parameters -> (example, ...)``; class probabilities for a classification.
         variance: ``parameters -> (example, ...)``.
         sample: ``(key, parameters) -> targets``.
         check: ``(outputs, targets) -> targets`` in canonical form, or a ``ValueError`` that
             says what is wrong. ``outputs`` carries shape and dtype only.
+        latents: The parameters that are random; they come last in φ.
+        observed_log_density: ``(parameters, targets, observed) -> (example,)``, the density of
+            the observed entries of the targets alone, the others integrated out; None if the
+            likelihood knows only whole rows.
+        values: ``(learned, latent) ->`` the likelihood's own parameters by name, in their own
+            units: what a learned variance has become.
     """
 
     init: Callable[[], PyTree]
-    parameters: Callable[[PyTree, PyTree], PyTree]
+    parameters: Callable[[PyTree, PyTree, dict[str, Array]], PyTree]
     log_density: Callable[[PyTree, PyTree], Float[Array, " example"]]
     mean: Callable[[PyTree], Float[Array, "example ..."]]
     variance: Callable[[PyTree], Float[Array, "example ..."]]
     sample: Callable[[PRNGKey, PyTree], PyTree]
     check: Callable[[Any, Any], PyTree]
+    latents: tuple[Latent, ...] = ()
+    observed_log_density: Callable[[PyTree, PyTree, Any], Float[Array, " example"]] | None = None
+    values: Callable[[PyTree, dict[str, Array]], dict[str, Array]] = lambda learned, latent: {}
 
 
 class Moments(NamedTuple):
@@ -155,7 +183,8 @@ class Model(NamedTuple):
         predict: ``(phi, psi, inputs) -> parameters`` of the likelihood.
         likelihood: The likelihood, for means, variances, samples and checks.
         prior: The prior, bound to the split.
-        split: Which weights are stochastic.
+        split: What φ consists of: the stochastic weights, then the likelihood's latents.
+            ``split.dim`` is its length.
     """
 
     init: Callable[[PRNGKey], Params]

@@ -1,0 +1,147 @@
+"""Gaussian noise, independent over outputs: y ~ N(f(x), v), the variance v given or predicted."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.checks import require_positive
+from partialbayes.likelihoods.common import (
+    broadcast_per_output,
+    independent,
+    real_targets,
+    require_per_output,
+    squeeze_single,
+    squeezed_shape,
+)
+from partialbayes.parameters import parameter
+from partialbayes.types import Likelihood, PRNGKey
+
+
+class Normal(NamedTuple):
+    """Parameters of independent normal targets."""
+
+    mean: Float[Array, "example ..."]
+    variance: Float[Array, "example ..."]
+
+
+def gaussian(variance: Any = 1.0) -> Likelihood:
+    """Y ~ N(f(x), variance), independent over outputs.
+
+    Args:
+        variance: Noise variance: a positive number, or one per output; ``learned(start)`` to
+            learn it, inside ψ; ``sampled(start)`` to give it a prior and sample it, inside φ. An
+            array start makes one per output.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
+    """
+    noise = parameter("variance", variance)
+    densities = independent(_entries)
+
+    def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> Normal:
+        mean = squeeze_single(outputs)
+        return Normal(mean, broadcast_per_output(noise.value(learned, latent), mean))
+
+    def check(outputs: Any, targets: Any) -> Array:
+        shape = squeezed_shape(outputs, "Gaussian")
+        require_per_output("variance", noise.shape, shape[1:])
+        return real_targets(targets, shape, "Gaussian")
+
+    return Likelihood(
+        init=noise.init,
+        parameters=parameters,
+        log_density=densities.log_density,
+        mean=lambda parameters: parameters.mean,
+        variance=lambda parameters: parameters.variance,
+        sample=_sample,
+        check=check,
+        latents=noise.latents,
+        observed_log_density=densities.observed_log_density,
+        values=lambda learned, latent: {"variance": noise.value(learned, latent)},
+    )
+
+
+def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
+    """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
+
+    The network gives twice as many outputs as there are targets, the means first; or a pair
+    ``(mean, raw)`` from two heads. The variance is ``minimum + softplus(raw)``.
+
+    Args:
+        beta: 0 for maximum likelihood. Above, up to 1, the β-NLL: each target's gradient is
+            weighted by v(x)^β, so that points which the network thinks noisy still pull on its
+            mean. The density itself, and so the particles' weights, do not change; moves that
+            follow the gradient by φ see the weighted one.
+        minimum: Lower bound of the variance.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.layer(0), pb.heteroscedastic(beta=0.5))
+    """
+    if not isinstance(beta, jax.core.Tracer) and not 0.0 <= beta <= 1.0:
+        raise ValueError(f"beta must lie between 0 and 1, not {beta!r}.")
+    require_positive("minimum", minimum)
+
+    def entries(parameters: Normal, targets: Array) -> Array:
+        values = _entries(parameters, targets)
+        weights = jax.lax.stop_gradient(parameters.variance**beta)
+        constant = jax.lax.stop_gradient(values)
+        return constant + weights * (values - constant)
+
+    densities = independent(entries)
+
+    def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
+        mean, raw = (squeeze_single(head) for head in _heads(outputs))
+        return Normal(mean, minimum + jax.nn.softplus(raw))
+
+    def check(outputs: Any, targets: Any) -> Array:
+        if hasattr(outputs, "shape") and (len(outputs.shape) < 2 or outputs.shape[-1] % 2):
+            raise ValueError(
+                f"the network's outputs have shape {outputs.shape}; the heteroscedastic likelihood "
+                "needs two for each target, the means first and then the variances."
+            )
+        mean, raw = jax.eval_shape(_heads, outputs)
+        if mean.shape != raw.shape:
+            raise ValueError(
+                f"the network's two heads have shapes {mean.shape} and {raw.shape}; the mean and the "
+                "variance must have the same."
+            )
+        return real_targets(targets, squeezed_shape(mean, "heteroscedastic"), "heteroscedastic")
+
+    return Likelihood(
+        init=tuple,
+        parameters=parameters,
+        log_density=densities.log_density,
+        mean=lambda parameters: parameters.mean,
+        variance=lambda parameters: parameters.variance,
+        sample=_sample,
+        check=check,
+        observed_log_density=densities.observed_log_density,
+    )
+
+
+def _entries(parameters: Normal, targets: Array) -> Array:
+    mean, variance = parameters
+    return -0.5 * jnp.square(targets - mean) / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance)
+
+
+def _sample(key: PRNGKey, parameters: Normal) -> Array:
+    noise = jax.random.normal(key, parameters.mean.shape, parameters.mean.dtype)
+    return parameters.mean + jnp.sqrt(parameters.variance) * noise
+
+
+def _heads(outputs: PyTree) -> tuple[Array, Array]:
+    if isinstance(outputs, tuple | list):
+        if len(outputs) != 2:
+            raise ValueError(
+                f"the network gives {len(outputs)} outputs; the heteroscedastic likelihood needs a "
+                "pair, the mean and the variance."
+            )
+        return outputs[0], outputs[1]
+    mean, raw = jnp.split(outputs, 2, axis=-1)
+    return mean, raw

@@ -1,0 +1,87 @@
+"""Student-t noise: (y − f(x)) / s ~ t(ν), for targets with outliers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.likelihoods.common import (
+    broadcast_per_output,
+    independent,
+    real_targets,
+    require_per_output,
+    squeeze_single,
+    squeezed_shape,
+)
+from partialbayes.parameters import parameter, several
+from partialbayes.types import Likelihood, PRNGKey
+
+
+class StudentT(NamedTuple):
+    """Parameters of independent Student-t targets."""
+
+    location: Float[Array, "example ..."]
+    scale: Float[Array, "example ..."]
+    degrees: Float[Array, "example ..."]
+
+
+def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
+    """(Y − f(x)) / scale ~ t(degrees), independent over outputs.
+
+    Args:
+        degrees: Degrees of freedom: a positive number, one per output, ``learned`` or ``sampled``.
+            The predictive variance is infinite up to 2.
+        scale: Spread of the noise, in the same forms; its standard deviation is larger by a
+            factor of sqrt(degrees / (degrees − 2)).
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.student_t(degrees=4.0, scale=pb.learned(1.0))
+    """
+    single = {"degrees": parameter("degrees", degrees), "scale": parameter("scale", scale)}
+    both = several(single)
+
+    def entries(parameters: StudentT, targets: Array) -> Array:
+        location, scale, degrees = parameters
+        return jax.scipy.stats.t.logpdf(targets, degrees, location, scale)
+
+    densities = independent(entries)
+
+    def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> StudentT:
+        location = squeeze_single(outputs)
+        values = both.values(learned, latent)
+        spread = broadcast_per_output(values["scale"], location)
+        return StudentT(location, spread, broadcast_per_output(values["degrees"], location))
+
+    def variance(parameters: StudentT) -> Array:
+        degrees = parameters.degrees
+        finite = degrees > 2.0
+        factor = degrees / jnp.where(finite, degrees - 2.0, 1.0)
+        return jnp.where(finite, jnp.square(parameters.scale) * factor, jnp.inf)
+
+    def sample(key: PRNGKey, parameters: StudentT) -> Array:
+        location = parameters.location
+        noise = jax.random.t(key, parameters.degrees, location.shape, location.dtype)
+        return location + parameters.scale * noise
+
+    def check(outputs: Any, targets: Any) -> Array:
+        shape = squeezed_shape(outputs, "Student-t")
+        for name, entry in single.items():
+            require_per_output(name, entry.shape, shape[1:])
+        return real_targets(targets, shape, "Student-t")
+
+    return Likelihood(
+        init=both.init,
+        parameters=parameters,
+        log_density=densities.log_density,
+        mean=lambda parameters: parameters.location,
+        variance=variance,
+        sample=sample,
+        check=check,
+        latents=both.latents,
+        observed_log_density=densities.observed_log_density,
+        values=both.values,
+    )

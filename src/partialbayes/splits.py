@@ -1,0 +1,276 @@
+"""The division of a network's weights into φ, one flat vector, and ψ, a dictionary.
+
+`split_weights` turns a subset into two functions, parameters → (phi, psi) and back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+from partialbayes.subsets import Leaf, Selection, as_subset
+from partialbayes.types import Latent
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What φ and ψ consist of.
+
+    Attributes:
+        leaves: Every array of the parameter tree, in flattening order, then the likelihood's
+            latents.
+        masks: For each leaf, which of its weights are stochastic.
+        dim: The length of φ.
+        split: ``params -> (phi, psi)``; latents take their starting values.
+        merge: ``(phi, psi) -> params``.
+        latents: ``phi -> {name: array}``, the likelihood's random parameters.
+    """
+
+    leaves: tuple[Leaf, ...]
+    masks: tuple[Bool[np.ndarray, ...], ...]
+    dim: int
+    split: Callable[[PyTree], tuple[Array, dict[str, Array]]]
+    merge: Callable[[Array, dict[str, Array]], PyTree]
+    latents: Callable[[Array], dict[str, Array]] = lambda phi: {}
+
+    def describe(self, num_particles: int = 1000) -> str:
+        """A table of each weight's path, shape, count and side, and the memory particles take.
+
+        Args:
+            num_particles: J, the number of particles to reckon with.
+
+        Example:
+            >>> import jax, partialbayes as pb
+            >>> network = pb.mlp([2, 3, 1])
+            >>> print(pb.split_weights(network.init(jax.random.key(0)), "layers/0/*").describe())
+            path             shape   weights  side
+            layers/0/bias    (3,)          3  phi
+            layers/0/kernel  (2, 3)        6  phi
+            layers/1/bias    (1,)          1  psi
+            layers/1/kernel  (3, 1)        3  psi
+            phi: 9 stochastic weights, psi: 4 deterministic weights
+            1000 particles take 40.0 kB
+        """
+        rows = [("path", "shape", "weights", "side")]
+        for leaf, mask in zip(self.leaves, self.masks, strict=True):
+            side = "phi" if mask.all() else f"phi ({mask.sum()}) + psi" if mask.any() else "psi"
+            rows.append((leaf.path, str(leaf.shape), str(leaf.size), side if trains(leaf) else "frozen"))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [
+            f"{path:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}  {side}"
+            for path, shape, count, side in rows
+        ]
+        rest = sum(leaf.size for leaf in self.leaves if trains(leaf)) - self.dim
+        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights")
+        # One log-weight goes with each particle.
+        size = num_particles * (self.dim + 1) * jnp.dtype(jnp.result_type(float)).itemsize
+        lines.append(f"{num_particles} particles take {_readable(size)}")
+        return "\n".join(lines)
+
+
+def split_weights(
+    params: PyTree,
+    stochastic: Selection,
+    *,
+    output_axis: int = -1,
+    order: Sequence[str] | None = None,
+) -> Split:
+    """Divide a parameter tree into its stochastic and deterministic weights.
+
+    Args:
+        params: The network's parameters, or their shapes (``jax.eval_shape`` of the init).
+            Integers and other arrays that cannot be trained must be there with their values: they
+            are kept as they are.
+        stochastic: A glob over paths, several, a predicate on leaves, or a `Subset`.
+        output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
+        order: The paths in the order in which the network defines them, by which layers are
+            counted; the order of ``params`` by default.
+
+    Returns:
+        The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
+        is stochastic in part holds its other weights as one flat array.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))
+        >>> phi, psi = pb.split_weights(params, "**/bias").split(params)
+        >>> phi.shape, sorted(psi)
+        ((4,), ['layers/0/kernel', 'layers/1/kernel'])
+    """
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
+    names = [_path(path) for path, _ in with_paths]
+    places = {path: place for place, path in enumerate(order or defined_order(params))}
+    leaves = tuple(
+        Leaf(
+            name,
+            jnp.shape(value),
+            jnp.result_type(value),
+            places[name],
+            _fan_in(jnp.shape(value), output_axis),
+        )
+        for name, (_, value) in zip(names, with_paths, strict=True)
+    )
+    _require_distinct(names)
+    masks = tuple(as_subset(stochastic).masks(leaves))
+    _require_stochastic(leaves, masks)
+    frozen = {
+        leaf.path: _constant(leaf, value)
+        for leaf, (_, value) in zip(leaves, with_paths, strict=True)
+        if not trains(leaf)
+    }
+    sizes = [int(mask.sum()) for mask in masks]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    def split(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        phi: list[Array] = []
+        psi: dict[str, Array] = {}
+        for leaf, mask, size, value in zip(leaves, masks, sizes, jax.tree.leaves(params), strict=True):
+            if leaf.path in frozen:
+                continue
+            if size == 0:
+                psi[leaf.path] = jnp.asarray(value)
+            elif size == leaf.size:
+                phi.append(jnp.ravel(value))
+            else:
+                flat = jnp.ravel(value)
+                phi.append(flat[np.flatnonzero(mask)])
+                psi[leaf.path] = flat[np.flatnonzero(~mask)]
+        return jnp.concatenate(phi), psi
+
+    def merge(phi: Array, psi: dict[str, Array]) -> PyTree:
+        values = []
+        for index, (leaf, mask) in enumerate(zip(leaves, masks, strict=True)):
+            if leaf.path in frozen:
+                values.append(frozen[leaf.path])
+                continue
+            if sizes[index] == 0:
+                values.append(psi[leaf.path])
+                continue
+            piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
+            if sizes[index] < leaf.size:
+                # One gather puts both parts back in their places.
+                places = np.argsort(np.concatenate([np.flatnonzero(mask), np.flatnonzero(~mask)]))
+                piece = jnp.concatenate([piece, psi[leaf.path]])[places]
+            values.append(piece.reshape(leaf.shape))
+        return jax.tree.unflatten(treedef, values)
+
+    return Split(leaves, masks, sum(sizes), split, merge)
+
+
+def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
+    """The split of a φ that ends with the likelihood's random parameters."""
+    if not latents:
+        return split
+    extra = tuple(
+        Leaf(f"likelihood/{latent.name}", jnp.shape(latent.start), jnp.result_type(latent.start))
+        for latent in latents
+    )
+    ends = split.dim + np.cumsum([leaf.size for leaf in extra])
+
+    def extended(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        phi, psi = split.split(params)
+        return jnp.concatenate([phi, *(jnp.ravel(latent.start) for latent in latents)]), psi
+
+    def read(phi: Array) -> dict[str, Array]:
+        return {
+            latent.name: phi[end - leaf.size : end].reshape(leaf.shape)
+            for latent, leaf, end in zip(latents, extra, ends, strict=True)
+        }
+
+    return replace(
+        split,
+        leaves=split.leaves + extra,
+        masks=split.masks + tuple(np.ones(leaf.shape, bool) for leaf in extra),
+        dim=int(ends[-1]),
+        split=extended,
+        latents=read,
+    )
+
+
+def trains(leaf: Leaf) -> bool:
+    """Whether a gradient can move it; integers, booleans and random keys stay as they are."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def defined_order(params: PyTree) -> list[str]:
+    """The paths of the leaves in the order of definition, where flattening sorts dictionaries."""
+    return [_path(keys) for keys in _in_defined_order(params)]
+
+
+def _path(keys: Any) -> str:
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
+
+
+def _constant(leaf: Leaf, value: Any) -> Array:
+    if isinstance(value, jax.ShapeDtypeStruct):
+        raise ValueError(
+            f"{leaf.path!r} holds {leaf.dtype} numbers, which are not trained: pass the parameters "
+            "themselves instead of their shapes, so that it can be kept."
+        )
+    return jnp.asarray(value)
+
+
+def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
+    if len(children) == 1 and not children[0][0]:
+        yield prefix
+        return
+    if isinstance(tree, dict):
+        names = list(tree)
+        # Keys in alphabetical order say nothing about the order of definition (JAX sorts what it
+        # traces), but numbers in them do: layer_2 comes before layer_10.
+        by_number = names == sorted(names, key=str)
+        place = {name: _natural(name) if by_number else index for index, name in enumerate(names)}
+        children = sorted(children, key=lambda child: place[child[0][0].key])
+    for path, child in children:
+        yield from _in_defined_order(child, (*prefix, *path))
+
+
+def _natural(name: Any) -> list[tuple[int, str]]:
+    """A sort key that compares the digits in a name as numbers."""
+    pieces = re.split(r"(\d+)", str(name))
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
+
+
+def _fan_in(shape: tuple[int, ...], output_axis: int) -> int:
+    if len(shape) < 2:
+        return 1
+    return int(np.prod(shape, dtype=np.int64)) // max(shape[output_axis], 1)
+
+
+def _readable(size: int) -> str:
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if size >= 1000**power:
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"two weights have the path {name!r}, so a pattern could not tell them apart; rename "
+                "one of them (a name must not contain '/')."
+            )
+
+
+def _require_stochastic(leaves: Sequence[Leaf], masks: Sequence[Any]) -> None:
+    if not any(mask.any() for mask in masks):
+        raise ValueError(
+            "stochastic selects no weight at all; choose among the paths "
+            + ", ".join(repr(leaf.path) for leaf in leaves)
+            + ", or train by plain optimisation."
+        )
+    for leaf, mask in zip(leaves, masks, strict=True):
+        if mask.any() and not leaf.is_floating:
+            raise ValueError(
+                f"stochastic selects {leaf.path!r}, which holds {leaf.dtype} numbers; "
+                f"only floating-point weights can be random. Leave it out: & ~paths({leaf.path!r})."
+            )
