@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -9,8 +11,10 @@ from jaxtyping import Array, Float, Int
 from partialbayes.checks import require_count
 from partialbayes.types import Scalar
 
+AnyArray: TypeAlias = Array | np.ndarray
 
-def nlpd(log_densities: Float[Array, " example"]) -> Scalar:
+
+def nlpd(log_densities: Float[AnyArray, " example"]) -> Scalar:
     """Negative log predictive density, −(1/n) Σ_i log p(y_i | x_i).
 
     Args:
@@ -21,10 +25,10 @@ def nlpd(log_densities: Float[Array, " example"]) -> Scalar:
         >>> float(pb.nlpd(jnp.array([-1.0, -3.0])))
         2.0
     """
-    return -jnp.mean(log_densities)
+    return -jnp.mean(jnp.asarray(log_densities))
 
 
-def rmse(mean: Float[Array, "example ..."], targets: Float[Array, "example ..."]) -> Scalar:
+def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
     """Root mean squared error of the predictive mean.
 
     Example:
@@ -43,8 +47,8 @@ def rmse(mean: Float[Array, "example ..."], targets: Float[Array, "example ..."]
 
 
 def accuracy(
-    probabilities: Float[Array, " example"] | Float[Array, "example classes"],
-    labels: Int[Array, " example"],
+    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    labels: Int[AnyArray, " example"],
 ) -> Scalar:
     """Share of examples whose most probable class is the right one.
 
@@ -62,8 +66,8 @@ def accuracy(
 
 
 def expected_calibration_error(
-    probabilities: Float[Array, " example"] | Float[Array, "example classes"],
-    labels: Int[Array, " example"],
+    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
     """ECE: mean gap between confidence and accuracy, over equal bins of confidence.
@@ -92,7 +96,7 @@ def expected_calibration_error(
     return jnp.sum(jnp.abs(gaps)) / confidence.shape[0]
 
 
-def _per_class(probabilities: Array, labels: Array) -> tuple[Array, Array]:
+def _per_class(probabilities: AnyArray, labels: AnyArray) -> tuple[Array, Array]:
     probabilities, labels = jnp.asarray(probabilities), jnp.asarray(labels)
     shape = probabilities.shape
     if labels.shape != shape[:1] or not (len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)):
