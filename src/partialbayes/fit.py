@@ -25,6 +25,7 @@ from partialbayes import loop
 from partialbayes.batches import checked, num_batches, take
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count
+from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
 
@@ -71,16 +72,13 @@ class TrainingDivergedError(RuntimeError):
         fit: The best posterior before that, and the history up to it; None if there is none.
     """
 
-    def __init__(self, step: int, fit: Fit | None) -> None:
+    def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        super().__init__(
-            f"the loss became NaN or infinite at step {step}; {kept}. Try a smaller learning rate, "
-            "standardised inputs and targets, a larger noise variance, or more particles."
-        )
+        super().__init__(f"the loss became NaN or infinite at step {step}; {kept}. {remedy}")
         self.step = step
         self.fit = fit
 
@@ -195,7 +193,7 @@ def _drive(
 ) -> tuple[loop.Carry, int]:
     """Run to the end, or to Ctrl-C, piece by piece. Returns the carry and the steps done."""
     carry = advance(carry, done, done)  # no steps: compiles, so that the first piece is timed right
-    piece = 1
+    piece, warned = 1, False
     bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
     with bar, _deferred_interrupt() as interrupted:
         while done < plan.num_steps and not interrupted():
@@ -208,7 +206,8 @@ def _drive(
                 kept = (
                     _result(plan, carry, bad_step - 1, has_validation) if carry.best_step > 0 else None
                 )
-                raise TrainingDivergedError(bad_step, kept)
+                raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
+            warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
             for callback in callbacks:
                 callback(_progress(plan, carry, done, end, has_validation))
             bar.update(end - done)
