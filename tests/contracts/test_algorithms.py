@@ -42,7 +42,11 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "sgld": lambda model: pb.sgld(model, num_samples=8, burn_in=2),
     "smc": lambda model: pb.smc(model, num_particles=16),
     "sgsmc": lambda model: pb.sgsmc(
-        model, num_particles=16, schedule=pb.blocks(3), kernel=pb.random_walk_metropolis(0.05)
+        model,
+        num_particles=16,
+        schedule=pb.blocks(3),
+        kernel=pb.random_walk_metropolis(0.05),
+        gradient_particles=4,
     ),
     "svgd": lambda model: pb.svgd(model, num_particles=16),
     "mean-field vb": lambda model: pb.mean_field_vb(model, num_samples=4, num_particles=8),

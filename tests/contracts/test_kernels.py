@@ -31,6 +31,7 @@ KERNELS: dict[str, Callable[..., pb.Move]] = {
     "unadjusted_langevin": partial(pb.unadjusted_langevin, num_steps=2),
     "hamiltonian": partial(pb.hamiltonian, num_leapfrog_steps=3),
     "guided_langevin": pb.guided_langevin,
+    "adapted_hamiltonian": lambda variance: pb.adapted_hamiltonian(2, target_acceptance=variance),
     "adapted_metropolis": lambda variance: pb.adapted_metropolis(2, target_acceptance=variance),
     "pcn": partial(pb.pcn, num_steps=2),
     "blackjax barker": from_blackjax,

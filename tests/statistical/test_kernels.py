@@ -79,6 +79,7 @@ INVARIANT = {
     "hamiltonian, mass": pb.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
     "pcn": pb.pcn(0.5, 2),
     "adapted_metropolis": pb.adapted_metropolis(2),
+    "adapted_hamiltonian": pb.adapted_hamiltonian(2, num_steps=1),
 }
 
 

@@ -26,6 +26,7 @@ def sgsmc(
     kernel: Move | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
+    gradient_particles: int | None = None,
 ) -> Algorithm:
     """Train ψ on minibatches, each with its own sequential Monte Carlo from the prior.
 
@@ -40,6 +41,8 @@ def sgsmc(
             `adapted_hamiltonian` of one trajectory by default.
         resample: Stratified when the ESS falls below J/2, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
+            all of them by default.
 
     Example:
         >>> import partialbayes as pb
@@ -54,4 +57,5 @@ def sgsmc(
         kernel=kernel,
         resample=resample,
         optimizer=optimizer,
+        gradient_particles=gradient_particles,
     )

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 from partialbayes.annealing import Schedule, as_exponents, geometric_blocks, posterior_family
 from partialbayes.checks import require_count, require_suitable
 from partialbayes.feynman_kac import relative_variance, resample_move, run_path
-from partialbayes.gradients import one_pass
+from partialbayes.gradients import one_pass, sampled_pass
 from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.types import (
@@ -55,6 +55,7 @@ def smc(
     kernel: Move | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
+    gradient_particles: int | None = None,
 ) -> Algorithm:
     """Train ψ by the gradient of the log-evidence, sampling the exact posterior at every step.
 
@@ -69,6 +70,8 @@ def smc(
             `adapted_hamiltonian` of one trajectory by default.
         resample: Stratified when the ESS falls below J/2, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
+            all of them by default. Unbiased; the backward pass then costs K instead of J.
 
     Example:
         >>> import partialbayes as pb
@@ -79,6 +82,8 @@ def smc(
     schedule = geometric_blocks() if schedule is None else schedule
     kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
     require_suitable(kernel, model)
+    if gradient_particles is not None:
+        require_count("gradient_particles", gradient_particles, "or None for all of them.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
     mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
 
@@ -93,11 +98,14 @@ def smc(
         psi = state.psi
         exponents = as_exponents(schedule, batch.mask.shape[0])
         family = posterior_family(model, psi, batch)
-        cloud, record = run_path(key, family, exponents, mutation, num_particles, state.kernel)
+        key_run, key_gradient = jax.random.split(key)
+        cloud, record = run_path(key_run, family, exponents, mutation, num_particles, state.kernel)
         # ∇ log p(batch; ψ) as a whole is scaled by N/M, its prior part too.
-        _, gradient = one_pass(
-            model, cloud.particles.values, psi, batch._replace(scale=jnp.ones_like(batch.scale))
-        )
+        unscaled, values = batch._replace(scale=jnp.ones_like(batch.scale)), cloud.particles.values
+        if gradient_particles is None:
+            _, gradient = one_pass(model, values, psi, unscaled)
+        else:
+            _, gradient = sampled_pass(key_gradient, gradient_particles, model, values, psi, unscaled)
         ascent = gradient(jnp.exp(cloud.particles.log_weights))
         descent = jax.tree.map(lambda leaf: -batch.scale * leaf, ascent)
         updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
