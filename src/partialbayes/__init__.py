@@ -36,6 +36,7 @@ from partialbayes.likelihoods import (
     poisson,
     student_t,
 )
+from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
 from partialbayes.networks import from_nnx, mlp
@@ -54,6 +55,7 @@ from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
+from partialbayes.stream import Stream, stream
 from partialbayes.subsets import (
     Subset,
     biases,
@@ -96,6 +98,7 @@ __all__ = [
     "Progress",
     "Sampler",
     "Split",
+    "Stream",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
@@ -112,6 +115,7 @@ __all__ = [
     "expected_calibration_error",
     "fan_in",
     "fit",
+    "fit_many",
     "from_nnx",
     "gaussian",
     "hamiltonian",
@@ -153,6 +157,7 @@ __all__ = [
     "sgld",
     "split_weights",
     "stratified",
+    "stream",
     "student_t",
     "student_t_prior",
     "svgd",
