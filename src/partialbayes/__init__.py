@@ -7,14 +7,19 @@ from partialbayes.algorithms import (
     particle_gradient_descent,
     sample,
     sgld,
+    sgsmc,
+    smc,
     svgd,
     swag,
     then,
 )
+from partialbayes.annealing import blocks, geometric_blocks, tempering
 from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import (
+    adapted_hamiltonian,
     hamiltonian,
     identity,
     lift,
@@ -50,9 +55,10 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.samplers import adapted, hmc, nuts
+from partialbayes.samplers import adapted, hmc, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
 from partialbayes.stream import Stream, stream
@@ -86,6 +92,8 @@ __all__ = [
     "Batch",
     "CheckpointError",
     "Checkpoints",
+    "Discrepancy",
+    "Evidence",
     "Fit",
     "History",
     "Kernel",
@@ -96,28 +104,34 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Progress",
+    "Refined",
     "Sampler",
     "Split",
     "Stream",
+    "StalledError",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
     "adapted",
+    "adapted_hamiltonian",
     "allow_missing",
     "bernoulli",
     "biases",
+    "blocks",
     "categorical",
     "centred_on",
     "csv_log",
     "custom_likelihood",
     "custom_prior",
     "ensemble",
+    "evidence_from_runs",
     "expected_calibration_error",
     "fan_in",
     "fit",
     "fit_many",
     "from_nnx",
     "gaussian",
+    "geometric_blocks",
     "hamiltonian",
     "heteroscedastic",
     "hmc",
@@ -151,10 +165,13 @@ __all__ = [
     "random_fraction",
     "random_walk",
     "random_walk_metropolis",
+    "refine",
     "rmse",
     "sample",
     "sampled",
     "sgld",
+    "sgsmc",
+    "smc",
     "split_weights",
     "stratified",
     "stream",
@@ -163,6 +180,8 @@ __all__ = [
     "svgd",
     "swag",
     "systematic",
+    "tempered_smc",
+    "tempering",
     "tensorboard_log",
     "then",
     "unadjusted_langevin",

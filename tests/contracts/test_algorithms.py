@@ -30,6 +30,10 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "ensemble of ohsmc": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
     "particle gradient descent": lambda model: pb.particle_gradient_descent(model, num_particles=16),
     "sgld": lambda model: pb.sgld(model, num_samples=8, burn_in=2),
+    "smc": lambda model: pb.smc(model, num_particles=16),
+    "sgsmc": lambda model: pb.sgsmc(
+        model, num_particles=16, schedule=pb.blocks(3), kernel=pb.random_walk_metropolis(0.05)
+    ),
     "svgd": lambda model: pb.svgd(model, num_particles=16),
 }
 

@@ -5,6 +5,8 @@ from partialbayes.algorithms.map import map_estimate
 from partialbayes.algorithms.ohsmc import ohsmc
 from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
 from partialbayes.algorithms.sgld import sgld
+from partialbayes.algorithms.sgsmc import sgsmc
+from partialbayes.algorithms.smc import smc
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
 from partialbayes.algorithms.two_stages import sample, then
@@ -16,6 +18,8 @@ __all__ = [
     "particle_gradient_descent",
     "sample",
     "sgld",
+    "sgsmc",
+    "smc",
     "svgd",
     "swag",
     "then",

@@ -1,5 +1,6 @@
 """Markov kernels on the particle cloud, one a file."""
 
+from partialbayes.kernels.adapted_hamiltonian import adapted_hamiltonian
 from partialbayes.kernels.hamiltonian import hamiltonian
 from partialbayes.kernels.identity import identity
 from partialbayes.kernels.langevin import unadjusted_langevin
@@ -11,6 +12,7 @@ from partialbayes.kernels.random_walk import random_walk
 from partialbayes.kernels.random_walk_metropolis import random_walk_metropolis
 
 __all__ = [
+    "adapted_hamiltonian",
     "hamiltonian",
     "identity",
     "lift",

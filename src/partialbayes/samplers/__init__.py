@@ -3,5 +3,6 @@
 from partialbayes.samplers.chains import adapted
 from partialbayes.samplers.hmc import hmc
 from partialbayes.samplers.nuts import nuts
+from partialbayes.samplers.tempered_smc import tempered_smc
 
-__all__ = ["adapted", "hmc", "nuts"]
+__all__ = ["adapted", "hmc", "nuts", "tempered_smc"]
