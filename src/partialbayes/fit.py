@@ -25,6 +25,7 @@ from partialbayes import loop
 from partialbayes.batches import checked, num_batches
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count
+from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.source import source_of
 from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
@@ -72,16 +73,13 @@ class TrainingDivergedError(RuntimeError):
         fit: The best posterior before that, and the history up to it; None if there is none.
     """
 
-    def __init__(self, step: int, fit: Fit | None) -> None:
+    def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        super().__init__(
-            f"the loss became NaN or infinite at step {step}; {kept}. Try a smaller learning rate, "
-            "standardised inputs and targets, a larger noise variance, or more particles."
-        )
+        super().__init__(f"the loss became NaN or infinite at step {step}; {kept}. {remedy}")
         self.step = step
         self.fit = fit
 
@@ -151,11 +149,15 @@ def fit(
     carry, done = record.restore(source.start(plan, key), resume)
     advance = partial(source.advance, plan, key, held_out)
 
+    warned = False
+
     def look(carry: loop.Carry, begin: int, end: int) -> str:
+        nonlocal warned
         if (bad_step := int(carry.bad_step)) > 0:
             has_best = int(carry.best_step) > 0
             kept = result(plan, carry, bad_step - 1, held_out is not None) if has_best else None
-            raise TrainingDivergedError(bad_step, kept)
+            raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
+        warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
         for callback in callbacks:
             callback(_progress(plan, carry, begin, end, held_out is not None))
         return "" if held_out is None else f"best validation NLPD {float(carry.best_score):.4f}"
