@@ -7,7 +7,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.batches import whole
-from partialbayes.gradients import one_pass
+from partialbayes.gradients import one_pass, sampled_pass
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -80,3 +80,49 @@ def test_trunk_runs_once_for_all_particles():
     trunk = 16 * 2 * (2 * 400 + 400 * 10)
     assert flops(1) > trunk
     assert flops(11) - flops(1) < trunk
+
+
+class TestGradientOfFewParticles:
+    """`gradient_particles`: K particles drawn by weight stand for J in the backward pass."""
+
+    def test_is_unbiased(self):
+        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+        psi = model.init(jax.random.key(1)).psi
+        values = model.sample_prior(jax.random.key(2), psi, 40)
+        log_likelihoods, gradient = one_pass(model, values, psi, batch)
+        weights = jax.nn.softmax(0.2 * log_likelihoods)  # uneven, but not all on one
+        exact = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))])
+
+        def of_few(key, weights):
+            same, gradient = sampled_pass(key, 5, model, values, psi, batch)
+            return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))]), same
+
+        keys = jax.random.split(jax.random.key(3), 2000)
+        found, same = jax.jit(jax.vmap(of_few, in_axes=(0, None)))(keys, weights)
+        np.testing.assert_allclose(same[0], log_likelihoods, rtol=1e-5)
+
+        def worst_z(found):
+            return np.max(np.abs((found.mean(0) - exact) / (found.std(0) / len(keys) ** 0.5)))
+
+        assert worst_z(np.asarray(found)) < 4.5
+        # The test can fail: particles drawn evenly are found out.
+        even, _ = jax.jit(jax.vmap(of_few, in_axes=(0, None)))(keys, jnp.full(40, 1 / 40))
+        assert worst_z(np.asarray(even)) > 20.0
+
+    def test_the_backward_pass_costs_few_particles(self):
+        """In FLOPs, and in the memory that the forward pass keeps for it."""
+        model, batch = moons_like((10, 64, 64, 64))
+
+        def cost(**settings):
+            algorithm = pb.ohsmc(model, num_particles=400, **settings)
+            state = jax.eval_shape(algorithm.init, jax.random.key(0))
+            compiled = jax.jit(algorithm.step).lower(jax.random.key(0), state, batch).compile()
+            return (
+                compiled.cost_analysis()["flops"],
+                compiled.memory_analysis().temp_size_in_bytes,
+            )
+
+        (all_flops, all_bytes), (few_flops, few_bytes) = cost(), cost(gradient_particles=8)
+        # The layers after the stochastic one: one product forward, two backward.
+        assert few_flops < 0.5 * all_flops
+        assert few_bytes < 0.8 * all_bytes
