@@ -98,7 +98,7 @@ def test_two_classes_are_a_bernoulli():
     # Information p (1 − p) x xᵀ, and a gradient Σ (y − p) x, at the mean before.
     probability = jax.nn.sigmoid(INPUTS @ law.mean)
     precision = np.linalg.inv(law.factor @ law.factor.T) + np.asarray(
-        (INPUTS.T * (probability * (1 - probability))) @ INPUTS
+        INPUTS.T @ ((probability * (1 - probability))[:, None] * INPUTS)
     )
     np.testing.assert_allclose(np.linalg.inv(updated.factor @ updated.factor.T), precision, rtol=1e-3)
     step = np.linalg.solve(precision, np.asarray(INPUTS.T @ (labels - probability)))
@@ -107,11 +107,8 @@ def test_two_classes_are_a_bernoulli():
 
 
 LIKELIHOODS = {
-    "learned noise": (pb.gaussian(variance=pb.learned(1.0)), 1, "real"),
-    "bernoulli": (pb.bernoulli(), 1, "class"),
     "categorical": (pb.categorical(), 3, "class"),
-    "poisson": (pb.poisson(), 1, "class"),
-    "student t": (pb.student_t(), 1, "real"),
+    "student t": (pb.student_t(), 1, "real"),  # whose log-density is not concave
 }
 
 

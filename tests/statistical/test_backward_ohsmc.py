@@ -39,7 +39,8 @@ def z_scores(algorithm) -> np.ndarray:
     found = np.asarray(jax.jit(lambda keys: jax.lax.map(replicate, keys))(keys))
     mean, covariance = ORACLE.posterior(PSI)
     exact = np.array([*mean, *np.diag(covariance), 1.0])
-    return (found.mean(axis=0) - exact) / (found.std(axis=0) / REPLICATES**0.5)
+    error = np.maximum(found.std(axis=0) / REPLICATES**0.5, 1e-9)
+    return (found.mean(axis=0) - exact) / error
 
 
 def test_posterior_and_evidence_are_exact():
@@ -53,7 +54,7 @@ def test_of_the_test_a_random_walk_without_its_backward_kernel_is_found_out():
     algorithm = pb.ohsmc(
         ORACLE.model, kernel=pb.random_walk(0.02), num_particles=3000, optimizer=optax.set_to_zero()
     )
-    assert np.max(np.abs(z_scores(algorithm))) > 20.0
+    assert np.max(np.abs(z_scores(algorithm)[:4])) > 20.0
 
 
 def test_densities_follow_the_particles_through_resampling():
