@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from partialbayes.algorithms.two_stages import sample
+from partialbayes.algorithms.two_stages import second_stage
 from partialbayes.batches import checked
 from partialbayes.metrics import nlpd
 from partialbayes.predict import log_predictive_density, predict
@@ -144,7 +144,7 @@ def refine(
         temperatures=None if temperatures is None else tuple(map(float, temperatures)),
         max_steps=max_steps,
     )
-    refined, report = sample(sampler, model, posterior, data, key=key)
+    refined, report = second_stage(sampler, model, posterior, data, key=key)
 
     path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
     taken = int(np.isfinite(path).sum())

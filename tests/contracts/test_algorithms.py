@@ -45,6 +45,9 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
         model, num_particles=16, schedule=pb.blocks(3), kernel=pb.random_walk_metropolis(0.05)
     ),
     "svgd": lambda model: pb.svgd(model, num_particles=16),
+    "mean-field vb": lambda model: pb.mean_field_vb(model, num_samples=4, num_particles=8),
+    "full-rank vb": lambda model: pb.full_rank_vb(model, num_samples=4, num_particles=8),
+    "monte carlo": lambda model: pb.monte_carlo(model, num_samples=16),
 }
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)

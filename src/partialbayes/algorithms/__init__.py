@@ -4,6 +4,11 @@ from partialbayes.algorithms.backward_ohsmc import backward_ohsmc
 from partialbayes.algorithms.ekf import ekf
 from partialbayes.algorithms.ensemble import ensemble
 from partialbayes.algorithms.map import map_estimate
+from partialbayes.algorithms.monte_carlo import (
+    expected_log_likelihood,
+    log_expected_likelihood,
+    monte_carlo,
+)
 from partialbayes.algorithms.ohsmc import ohsmc
 from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
 from partialbayes.algorithms.poisson_ohsmc import poisson_ohsmc
@@ -12,17 +17,23 @@ from partialbayes.algorithms.sgsmc import sgsmc
 from partialbayes.algorithms.smc import smc
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
-from partialbayes.algorithms.two_stages import sample, then
+from partialbayes.algorithms.two_stages import second_stage, then
+from partialbayes.algorithms.variational import full_rank_vb, mean_field_vb
 
 __all__ = [
     "backward_ohsmc",
     "ekf",
     "ensemble",
+    "expected_log_likelihood",
+    "full_rank_vb",
+    "log_expected_likelihood",
     "map_estimate",
+    "mean_field_vb",
+    "monte_carlo",
     "ohsmc",
     "particle_gradient_descent",
     "poisson_ohsmc",
-    "sample",
+    "second_stage",
     "sgld",
     "sgsmc",
     "smc",
