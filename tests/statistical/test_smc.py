@@ -21,6 +21,7 @@ ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 METROPOLIS = pb.random_walk_metropolis(0.05, num_steps=5)
 BLOCKS = pb.geometric_blocks()
+TEMPERATURES = pb.tempering(np.geomspace(0.01, 1.0, 10))
 NUM_RUNS = 200
 
 
@@ -72,7 +73,7 @@ def evidence_and_mean_scores(oracle, log_evidences, means):
     ("name", "schedule", "resample"),
     [
         ("smc", BLOCKS, pb.when_ess_below(0.5)),
-        ("sgsmc", pb.tempering(np.geomspace(0.01, 1.0, 8)), pb.systematic),
+        ("sgsmc", TEMPERATURES, pb.systematic),
         pytest.param("sgsmc", pb.blocks(1), pb.stratified, marks=pytest.mark.slow),
         pytest.param("smc", pb.blocks(4), pb.stratified, marks=pytest.mark.slow),
     ],
@@ -96,7 +97,12 @@ def test_fisher_gradient_points_where_the_exact_one_does(name):
     """Through the trainer itself: plain gradient ascent at rate one moves ψ by the gradient."""
     oracle, batch = BATCHES[name]
     algorithm = BUILD[name](
-        ORACLE.model, num_particles=10_000, kernel=METROPOLIS, optimizer=optax.sgd(1.0)
+        ORACLE.model,
+        num_particles=10_000,
+        schedule=TEMPERATURES,
+        kernel=pb.adapted_hamiltonian(num_steps=2),
+        resample=pb.stratified,
+        optimizer=optax.sgd(1.0),
     )
     state = algorithm.init(jax.random.key(0))
     after, _ = jax.jit(algorithm.step)(jax.random.key(1), state, batch)
@@ -224,8 +230,8 @@ class TestOfTheTests:
         def sample_prior(key, psi, num):
             return jnp.exp(2 * psi.prior) * jax.random.normal(key, (num, 3))
 
-        (evidence_score, _), _ = self.scores(ORACLE.model._replace(sample_prior=sample_prior))
-        assert abs(evidence_score) > 4.0
+        (_, mean_scores), _ = self.scores(ORACLE.model._replace(sample_prior=sample_prior))
+        assert np.abs(mean_scores).max() > 4.0
 
     @pytest.mark.slow
     def test_a_dropped_evidence_term_is_seen(self):
@@ -253,10 +259,9 @@ def test_error_falls_as_one_over_the_number_of_particles():
     counts = [100, 200, 400, 800, 1600, 3200]
     truth, mean = ORACLE.log_evidence(PSI), ORACLE.posterior(PSI)[0]
     batch = BATCHES["smc"][1]
-    schedule = pb.tempering(np.geomspace(0.01, 1.0, 8))
     errors = []
     for count in counts:
-        algorithm = pb.smc(ORACLE.model, num_particles=count, schedule=schedule, kernel=METROPOLIS)
+        algorithm = pb.smc(ORACLE.model, num_particles=count, schedule=TEMPERATURES, kernel=METROPOLIS)
         log_evidences, means, _ = many_runs(algorithm, batch, 400)
         errors.append(
             [
