@@ -1,4 +1,4 @@
-"""Every method on the same small problem, through the same door."""
+"""Every method on the same small problem, through the same `fit` and `predict`, by changing one word."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ SHORT = {"num_chains": 2, "num_burn_in": 100, "num_draws": 100, "num_particles":
 # Small settings for the methods of examples/compare_methods.py, by the same names.
 SMALL: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
-    "OHSMC": lambda model: pb.ohsmc(model, num_particles=32),
+    "OHSMC": lambda model: pb.ohsmc(model, num_particles=100),
     "OHSMC, forgetting": lambda model: pb.ohsmc(model, num_particles=64, kernel=pb.forgetting()),
     "OHSMC, backward": lambda model: pb.backward_ohsmc(model, num_particles=32),
     "SMC": lambda model: pb.smc(model, num_particles=32),
@@ -40,11 +40,11 @@ SMALL: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "VB, mean field": lambda model: pb.mean_field_vb(model, num_samples=8, num_particles=32),
     "VB, full rank": lambda model: pb.full_rank_vb(model, num_samples=8, num_particles=32),
     "EKF": lambda model: pb.ekf(model, num_particles=32),
-    "SWAG": lambda model: pb.swag(model, num_samples=32, rank=5, warm_up=50),
-    "SWAG, psi too": lambda model: pb.swag(model, num_samples=16, rank=5, warm_up=50, sample_psi=True),
-    "SGLD": lambda model: pb.sgld(model, num_samples=32, burn_in=50),
-    "SVGD": lambda model: pb.svgd(model, num_particles=32),
-    "Particle gradient": lambda model: pb.particle_gradient_descent(model, num_particles=32),
+    "SWAG": lambda model: pb.swag(model, num_samples=20, rank=5, warm_up=60),
+    "SWAG, psi too": lambda model: pb.swag(model, num_samples=20, rank=5, warm_up=60, sample_psi=True),
+    "SGLD": lambda model: pb.sgld(model, num_samples=20, burn_in=60),
+    "SVGD": lambda model: pb.svgd(model, num_particles=20),
+    "Particle gradient": lambda model: pb.particle_gradient_descent(model, num_particles=20),
     "Monte Carlo": lambda model: pb.monte_carlo(model, num_samples=200),
     "Monte Carlo, bound": lambda model: pb.monte_carlo(
         model, num_samples=200, objective=pb.expected_log_likelihood
@@ -54,30 +54,38 @@ SMALL: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
 }
 
 
-def blobs(seed: int, rows: int = 60) -> tuple:
-    """Two classes, one inside the other: no straight line tells them apart."""
+# The others are twice as many programs to compile: left to the slow tests.
+QUICK = {"OHSMC", "MAP", "SWAG", "SWAG, psi too", "SGLD", "SVGD", "Particle gradient", "Deep ensemble"}
+# Trained on prior draws: the bound hardly looks at the data, and few draws have any weight.
+POOR = {"Monte Carlo", "Monte Carlo, bound"}
+
+
+def moons(seed: int, num: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Two noisy half circles."""
     rng = np.random.default_rng(seed)
-    labels = np.arange(rows) % 2
-    angles = rng.uniform(0, 2 * np.pi, rows)
-    radii = np.where(labels == 1, 1.8, 0.5) + 0.25 * rng.normal(size=rows)
-    return np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1), labels
+    labels = np.arange(num) % 2
+    angle = np.pi * rng.uniform(size=num)
+    upper = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    lower = np.stack([1.0 - np.cos(angle), 0.5 - np.sin(angle)], axis=1)
+    return np.where(labels[:, None] == 0, upper, lower) + 0.2 * rng.normal(size=(num, 2)), labels
 
 
-TRAIN, VALIDATION, TEST = blobs(0), blobs(1), blobs(2)
-MODEL = pb.partial_bnn(pb.mlp([2, 16, 4, 1]), "layers/1/**", pb.bernoulli())
+TRAIN, VALIDATION, TEST = moons(0), moons(1), moons(2)
+MODEL = pb.partial_bnn(pb.mlp([2, 8, 4, 1]), "layers/1/*", pb.bernoulli())
 
 
 def test_example_and_test_name_the_same_methods():
     assert set(SMALL) == set(METHODS)
-    assert set(METHODS) >= FULL_BATCH
+    assert set(METHODS) >= FULL_BATCH | QUICK | POOR
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
-def test_same_door_and_sane_score(name):
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL]
+)
+def test_one_word_changes_the_method(name):
     epochs, batch_size = (120, None) if name in FULL_BATCH else (40, 20)  # 120 steps either way
     with jax.debug_key_reuse(False):  # a false alarm on BlackJAX's loops mapped over chains
-        posterior, history, _ = pb.fit(
+        fitted = pb.fit(
             SMALL[name](MODEL),
             TRAIN,
             epochs=epochs,
@@ -85,14 +93,18 @@ def test_same_door_and_sane_score(name):
             validation=VALIDATION,
             progress=False,
         )
-    assert isinstance(posterior, pb.Posterior)
-    assert posterior.particles.values.shape[-1] == MODEL.split.dim
-    assert posterior.particles.values.shape[:-1] == posterior.particles.log_weights.shape
-    assert np.isclose(jax.nn.logsumexp(posterior.particles.log_weights), 0.0, atol=1e-4)
-    assert history.validation_nlpd.shape == (epochs,)
-    predictive = pb.predict(MODEL, posterior, TEST[0])
+    assert isinstance(fitted, pb.Fit)
+    assert isinstance(fitted.posterior, pb.Posterior)
+    values, log_weights = fitted.posterior.particles
+    assert values.shape == (*log_weights.shape, MODEL.split.dim)
+    assert bool(jnp.isfinite(values).all())
+    assert np.isclose(jax.nn.logsumexp(log_weights), 0.0, atol=1e-4)
+    assert fitted.history.steps["loss"].shape == (120,)
+    assert fitted.history.validation_nlpd.shape == (epochs,)
+
+    nlpd = float(pb.nlpd(pb.log_predictive_density(MODEL, fitted.posterior, TEST)))
+    predictive = pb.predict(MODEL, fitted.posterior, TEST[0])
     assert predictive.mean.shape == (60,)
-    assert bool(((predictive.mean >= 0.0) & (predictive.mean <= 1.0)).all())
-    score = float(pb.nlpd(pb.log_predictive_density(MODEL, posterior, TEST)))
-    # Always answering one half scores log 2; no method may do worse by more than rounding.
-    assert score < float(jnp.log(2.0)) + 0.01
+    # A coin has 0.69; a method that has learnt anything is well below, and none can be near zero.
+    assert 0.02 < nlpd < (0.7 if name in POOR else 0.5)
+    assert float(pb.accuracy(predictive.mean, TEST[1])) > (0.5 if name in POOR else 0.8)

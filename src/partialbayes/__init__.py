@@ -52,6 +52,7 @@ from partialbayes.likelihoods import (
     poisson,
     student_t,
 )
+from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
 from partialbayes.networks import from_nnx, mlp
@@ -78,6 +79,7 @@ from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
+from partialbayes.stream import Stream, stream
 from partialbayes.subsets import (
     Subset,
     biases,
@@ -124,6 +126,7 @@ __all__ = [
     "Sampler",
     "Split",
     "StalledError",
+    "Stream",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
@@ -147,6 +150,7 @@ __all__ = [
     "expected_log_likelihood",
     "fan_in",
     "fit",
+    "fit_many",
     "forgetting",
     "from_nnx",
     "full_rank_vb",
@@ -204,6 +208,7 @@ __all__ = [
     "smc",
     "split_weights",
     "stratified",
+    "stream",
     "student_t",
     "student_t_prior",
     "svgd",
