@@ -36,7 +36,7 @@ from partialbayes.likelihoods import (
 )
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
-from partialbayes.networks import from_nnx, mlp
+from partialbayes.networks import cnn, from_equinox, from_linen, from_nnx, from_params, mlp
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import (
@@ -47,6 +47,7 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.ranking import largest, most_variable_gradient
 from partialbayes.resampling import stratified, systematic, when_ess_below
 from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.scales import fan_in, per_layer
@@ -99,13 +100,17 @@ __all__ = [
     "biases",
     "categorical",
     "centred_on",
+    "cnn",
     "custom_likelihood",
     "custom_prior",
     "ensemble",
     "expected_calibration_error",
     "fan_in",
     "fit",
+    "from_equinox",
+    "from_linen",
     "from_nnx",
+    "from_params",
     "gaussian",
     "hamiltonian",
     "heteroscedastic",
@@ -113,6 +118,7 @@ __all__ = [
     "identity",
     "inverse_gamma",
     "laplace_prior",
+    "largest",
     "layer",
     "learned",
     "lift",
@@ -121,6 +127,7 @@ __all__ = [
     "map_estimate",
     "mask",
     "mlp",
+    "most_variable_gradient",
     "multivariate_gaussian",
     "nlpd",
     "normal",
