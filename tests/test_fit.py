@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import partialbayes as pb
+from partialbayes import loop
 from tests.oracles import conjugate
 
 driver = importlib.import_module("partialbayes.fit")  # the name is also the function
@@ -56,10 +57,10 @@ def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
 
 def test_training_compiles_once():
     algorithm = pb.ohsmc(ORACLE.model, num_particles=12)
-    before = driver._run._cache_size()
+    before = loop.compiled_run._cache_size()
     for key in range(2):
         pb.fit(algorithm, DATA, epochs=30, batch_size=10, validation=DATA, key=key, progress=False)
-    assert driver._run._cache_size() == before + 1
+    assert loop.compiled_run._cache_size() == before + 1
 
 
 def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():

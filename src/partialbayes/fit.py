@@ -1,31 +1,37 @@
 """The one driver: it trains any `Algorithm`, scores it as it goes, and keeps the best.
 
-Training is one compiled loop over steps, data and validation inside, with run-time bounds: a run
-of any length, in pieces of any length, compiles once. Each step's random key is folded from the
-step's number, so that a run does not depend on how it was cut into pieces.
+The work is done by the compiled loop of `loop`, in pieces of about half a second; between pieces
+the host looks in: progress, failures, checkpoints, callbacks, Ctrl-C.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 import time
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
-from partialbayes.batches import checked, num_batches, permutation, take
+from partialbayes import loop
+from partialbayes.batches import checked, num_batches, take
+from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count
-from partialbayes.predict import _log_density
-from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
+from partialbayes.diagnostics import remedy, warn_of_collapse
+from partialbayes.resume import Checkpoints, Record
+from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
 
 logger = logging.getLogger(__name__)
 
-_SECONDS_PER_PIECE = 0.5  # how often the host looks in: progress, failures
+_SECONDS_PER_PIECE = 0.5
 
 
 class History(NamedTuple):
@@ -66,38 +72,15 @@ class TrainingDivergedError(RuntimeError):
         fit: The best posterior before that, and the history up to it; None if there is none.
     """
 
-    def __init__(self, step: int, fit: Fit | None) -> None:
+    def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        super().__init__(
-            f"the loss became NaN or infinite at step {step}; {kept}. Try a smaller learning rate, "
-            "standardised inputs and targets, a larger noise variance, or more particles."
-        )
+        super().__init__(f"the loss became NaN or infinite at step {step}; {kept}. {remedy}")
         self.step = step
         self.fit = fit
-
-
-class _Plan(NamedTuple):
-    """What is fixed when the loop is compiled."""
-
-    batches: int
-    num_steps: int
-    evaluate_every: int
-    has_validation: bool
-
-
-class _Carry(NamedTuple):
-    state: Any
-    order: Int[Array, " row"]
-    best: Posterior
-    best_score: Scalar
-    best_step: Int[Array, ""]
-    bad_step: Int[Array, ""]
-    infos: dict[str, Float[Array, " step"]]
-    scores: Float[Array, " evaluation"]
 
 
 def fit(
@@ -110,8 +93,15 @@ def fit(
     evaluate_every: int | None = None,
     key: PRNGKey | int = 0,
     progress: bool = True,
+    checkpoint: Checkpoints | str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    particle_chunk: int | None = None,
 ) -> Fit:
     """Train.
+
+    Ctrl-C ends a run cleanly: the piece at hand is finished and what `fit` would have returned at
+    that point is returned.
 
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
@@ -125,6 +115,11 @@ def fit(
         evaluate_every: Score every so many steps; once an epoch by default.
         key: A ``jax.random.key`` or a whole number to make one from.
         progress: Whether to show a progress bar.
+        checkpoint: Where to save the run, once a minute; `Checkpoints` says it more exactly.
+        resume: Whether to go on from the checkpoint, where there is one, to the same bits as if
+            the run had never stopped.
+        callbacks: Called after each piece of the run with a `Progress`; see `csv_log`.
+        particle_chunk: Particles at a time when scoring validation data; all by default.
 
     Returns:
         The posterior and the history.
@@ -132,6 +127,7 @@ def fit(
     Raises:
         TrainingDivergedError: The loss became NaN or infinite. It carries the best posterior
             so far.
+        CheckpointError: The checkpoint could not be written, or is not of this run.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -146,45 +142,123 @@ def fit(
     model = algorithm.model
     train = checked(model, data, "data")
     held_out = None if validation is None else checked(model, validation, "validation")
-    require_count("epochs", epochs, "for example epochs=100.")
-    batches = num_batches(train.mask.shape[0], batch_size)
-    if evaluate_every is None:
-        evaluate_every = batches
-    require_count("evaluate_every", evaluate_every, "a number of steps.")
-    plan = _Plan(batches, epochs * batches, evaluate_every, held_out is not None)
+    plan = make_plan(train.mask.shape[0], epochs, batch_size, evaluate_every, particle_chunk)
     if isinstance(key, int):
         key = jax.random.key(key)
+    record = Record.of(checkpoint, plan, key, train, held_out)
 
-    carry = _start(algorithm, plan, key, train)
-    logger.debug("training for %d steps, recording %s", plan.num_steps, ", ".join(carry.infos))
-    carry = _run(algorithm, plan, carry, key, train, held_out, 0, 0)  # no steps: compiles
-    done, piece = 0, 1
-    with tqdm(total=plan.num_steps, disable=not progress, unit="step", leave=False) as bar:
-        while done < plan.num_steps:
-            stop = min(done + piece, plan.num_steps)
-            before = time.perf_counter()
-            carry = _run(algorithm, plan, carry, key, train, held_out, done, stop)
-            bad_step = int(carry.bad_step)  # waits for the piece to end
-            seconds = time.perf_counter() - before
-            if bad_step >= 0:
-                fit_so_far = _result(plan, carry, bad_step) if int(carry.best_step) > 0 else None
-                raise TrainingDivergedError(bad_step + 1, fit_so_far)
-            bar.update(stop - done)
-            if plan.has_validation and np.isfinite(score := float(carry.best_score)):
-                bar.set_postfix_str(f"best validation NLPD {score:.4f}", refresh=False)
-            done = stop
-            piece = max(1, min(16 * piece, int(piece * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    trained = _result(plan, carry, plan.num_steps)
-    if algorithm.finish is None:
+    rows = train.mask.shape[0]
+    first = take(train, jnp.arange(rows, dtype=jnp.int32), jnp.zeros((), jnp.int32), plan.batches)
+    carry = loop.compiled_start(algorithm, plan, key, rows, first)
+    carry, done = record.restore(carry, resume)
+
+    def advance(carry: loop.Carry, begin: int, end: int) -> loop.Carry:
+        return loop.compiled_run(algorithm, plan, carry, key, train, held_out, begin, end)
+
+    carry, done = _drive(advance, plan, carry, done, record, callbacks, progress, held_out is not None)
+    trained = _result(plan, carry, done, held_out is not None)
+    if algorithm.finish is None or done < plan.num_steps:
         return trained
-    posterior, report = _finish(algorithm, jax.random.fold_in(key, 3), trained.posterior, train)
+    posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, train)
     return trained._replace(posterior=posterior, report=report)
 
 
-def _result(plan: _Plan, carry: _Carry, num_steps: int) -> Fit:
-    evaluated = _evaluated_steps(plan)
+def make_plan(
+    rows: int,
+    epochs: int,
+    batch_size: int | None,
+    evaluate_every: int | None,
+    particle_chunk: int | None,
+) -> loop.Plan:
+    """The plan of a run, after checks of its numbers."""
+    require_count("epochs", epochs, "for example epochs=100.")
+    batches = num_batches(rows, batch_size)
+    if evaluate_every is None:
+        evaluate_every = batches
+    require_count("evaluate_every", evaluate_every, "a number of steps.")
+    if particle_chunk is not None:
+        require_count("particle_chunk", particle_chunk, "or None for all at once.")
+    return loop.Plan(batches, epochs * batches, evaluate_every, particle_chunk)
+
+
+def _drive(
+    advance: Callable[[loop.Carry, int, int], loop.Carry],
+    plan: loop.Plan,
+    carry: loop.Carry,
+    done: int,
+    record: Record,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    has_validation: bool,
+) -> tuple[loop.Carry, int]:
+    """Run to the end, or to Ctrl-C, piece by piece. Returns the carry and the steps done."""
+    carry = advance(carry, done, done)  # no steps: compiles, so that the first piece is timed right
+    piece, warned = 1, False
+    bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
+    with bar, _deferred_interrupt() as interrupted:
+        while done < plan.num_steps and not interrupted():
+            end = min(done + piece, plan.num_steps, record.next_stop(done))
+            before = time.perf_counter()
+            carry = advance(carry, done, end)
+            bad_step = int(carry.bad_step)  # waits for the piece to end
+            seconds = time.perf_counter() - before
+            if bad_step > 0:
+                kept = (
+                    _result(plan, carry, bad_step - 1, has_validation) if carry.best_step > 0 else None
+                )
+                raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
+            warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
+            for callback in callbacks:
+                callback(_progress(plan, carry, done, end, has_validation))
+            bar.update(end - done)
+            if has_validation and np.isfinite(score := float(carry.best_score)):
+                bar.set_postfix_str(f"best validation NLPD {score:.4f}", refresh=False)
+            done = end
+            record.save_if_due(carry, done)
+            piece = max(1, min(16 * piece, int(piece * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
+    if done < plan.num_steps:
+        logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
+        record.save(carry, done)
+    return carry, done
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Note the first Ctrl-C instead of raising it in the middle of a step; a second one raises."""
+    noted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield noted.is_set
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        if noted.is_set():
+            raise KeyboardInterrupt
+        noted.set()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted.is_set
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _progress(
+    plan: loop.Plan, carry: loop.Carry, begin: int, end: int, has_validation: bool
+) -> Progress:
+    # Copies: the loop goes on in the same memory.
+    infos = {name: np.array(values)[begin:end] for name, values in carry.infos.items()}
+    scores: dict[int, float] = {}
+    if has_validation:
+        pairs = zip(plan.evaluated().tolist(), np.array(carry.scores).tolist(), strict=True)
+        scores = {step: score for step, score in pairs if begin < step <= end}
+    return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best)
+
+
+def _result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:
+    evaluated = plan.evaluated()
     evaluated = evaluated[evaluated <= num_steps]
-    scores = np.asarray(carry.scores)[: len(evaluated)] if plan.has_validation else np.zeros(0)
+    scores = np.asarray(carry.scores)[: len(evaluated)] if has_validation else np.zeros(0)
     history = History(
         steps={name: np.asarray(values)[:num_steps] for name, values in carry.infos.items()},
         evaluated=evaluated,
@@ -192,89 +266,3 @@ def _result(plan: _Plan, carry: _Carry, num_steps: int) -> Fit:
         best_step=int(carry.best_step),
     )
     return Fit(carry.best, history, {})
-
-
-def _evaluated_steps(plan: _Plan) -> Int[np.ndarray, " evaluation"]:
-    """Every k-th step, and the last."""
-    regular = np.arange(plan.evaluate_every, plan.num_steps + 1, plan.evaluate_every)
-    return np.union1d(regular, [plan.num_steps])
-
-
-@partial(jax.jit, static_argnames=("algorithm",))
-def _finish(
-    algorithm: Algorithm, key: PRNGKey, posterior: Posterior, train: Batch
-) -> tuple[Posterior, Report]:
-    assert algorithm.finish is not None
-    return algorithm.finish(key, posterior, train)
-
-
-@partial(jax.jit, static_argnames=("algorithm", "plan"))
-def _start(algorithm: Algorithm, plan: _Plan, key: PRNGKey, train: Batch) -> _Carry:
-    state = algorithm.init(jax.random.fold_in(key, 0))
-    order = jnp.arange(train.mask.shape[0], dtype=jnp.int32)
-    batch = take(train, order, jnp.zeros((), jnp.int32), plan.batches)
-    _, info = jax.eval_shape(algorithm.step, key, state, batch)
-    return _Carry(
-        state=state,
-        order=order,
-        best=jax.tree.map(jnp.copy, algorithm.posterior(state)),
-        best_score=jnp.asarray(jnp.inf, jnp.result_type(float)),
-        best_step=jnp.zeros((), jnp.int32),
-        bad_step=-jnp.ones((), jnp.int32),
-        infos={name: jnp.full(plan.num_steps, jnp.nan, x.dtype) for name, x in info.items()},
-        scores=jnp.full(len(_evaluated_steps(plan)), jnp.nan),
-    )
-
-
-@partial(jax.jit, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
-def _run(
-    algorithm: Algorithm,
-    plan: _Plan,
-    carry: _Carry,
-    key: PRNGKey,
-    train: Batch,
-    validation: Batch | None,
-    start: Int[Array, ""] | int,
-    stop: Int[Array, ""] | int,
-) -> _Carry:
-    rows = train.mask.shape[0]
-
-    def score(posterior: Posterior, step: Int[Array, ""]) -> Scalar:
-        if validation is None:
-            # The later the better, as long as it is finite.
-            finite = jnp.isfinite(posterior.particles.values).all()
-            return jnp.where(finite, -(step + 1).astype(carry.best_score.dtype), jnp.nan)
-        log_densities = _log_density(algorithm.model, posterior, validation, None, None)
-        return -jnp.mean(log_densities).astype(carry.best_score.dtype)
-
-    def evaluate(carry: _Carry, step: Int[Array, ""]) -> _Carry:
-        posterior = algorithm.posterior(carry.state)
-        value = score(posterior, step)
-        better: Bool[Array, ""] = value < carry.best_score
-        keep = partial(jax.tree.map, partial(jnp.where, better))
-        return carry._replace(
-            best=keep(posterior, carry.best),
-            best_score=jnp.where(better, value, carry.best_score),
-            best_step=jnp.where(better, step + 1, carry.best_step),
-            scores=carry.scores.at[step // plan.evaluate_every].set(value),
-        )
-
-    def body(step: Int[Array, ""], carry: _Carry) -> _Carry:
-        epoch, index = step // plan.batches, step % plan.batches
-        key_epoch = jax.random.fold_in(jax.random.fold_in(key, 1), epoch)
-        key_step = jax.random.fold_in(jax.random.fold_in(key, 2), step)
-        order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, rows), lambda: carry.order)
-        batch = take(train, order, index, plan.batches)
-        state, info = algorithm.step(key_step, carry.state, batch)
-        failed = ~jnp.isfinite(info["loss"]) & (carry.bad_step < 0)
-        carry = carry._replace(
-            state=state,
-            order=order,
-            bad_step=jnp.where(failed, step, carry.bad_step),
-            infos={name: carry.infos[name].at[step].set(info[name]) for name in carry.infos},
-        )
-        due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
-        return jax.lax.cond(due & (carry.bad_step < 0), evaluate, lambda carry, step: carry, carry, step)
-
-    start, stop = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
-    return jax.lax.fori_loop(start, stop, body, carry)

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from partialbayes.types import Batch, Model, Phi, Psi, Scalar
+from partialbayes.resampling import stratified_indices
+from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
 
 
 def one_pass(
@@ -34,7 +35,7 @@ def one_pass(
     prior_is_learned = bool(jax.tree.leaves(psi.prior))
 
     def log_terms(psi: Psi) -> tuple[Array, Array]:
-        log_likelihoods = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
+        log_likelihoods = forward_pass(model, values, psi, batch)
         if prior_is_learned:
             log_priors = jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
         else:
@@ -46,6 +47,40 @@ def one_pass(
     def gradient(weights: Float[Array, " particle"]) -> Psi:
         (ascent,) = pullback((batch.scale * weights, weights))
         return ascent
+
+    return log_likelihoods, gradient
+
+
+def forward_pass(
+    model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
+) -> Float[Array, " particle"]:
+    """Log-likelihoods of the batch, unscaled, for each particle."""
+
+    def log_likelihood(phi: Phi) -> Scalar:
+        return model.log_likelihood(phi, psi, batch).sum()
+
+    return jax.vmap(log_likelihood)(values)
+
+
+def sampled_pass(
+    key: PRNGKey,
+    num: int,
+    model: Model,
+    values: Float[Array, "particle dim"],
+    psi: Psi,
+    batch: Batch,
+) -> tuple[Float[Array, " particle"], Callable[[Float[Array, " particle"]], Psi]]:
+    """Like `one_pass`, but the gradient comes from ``num`` particles drawn by their weights.
+
+    Unbiased, and the backward pass costs ``num`` particles: the forward pass of the others keeps
+    nothing for it.
+    """
+    log_likelihoods = forward_pass(model, values, psi, batch)
+
+    def gradient(weights: Float[Array, " particle"]) -> Psi:
+        chosen = values[stratified_indices(key, weights, num)]
+        _, gradient_of_chosen = one_pass(model, chosen, psi, batch)
+        return gradient_of_chosen(jnp.full(num, 1.0 / num, weights.dtype))
 
     return log_likelihoods, gradient
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from partialbayes.checks import require_count
 from partialbayes.types import Scalar
 
+AnyArray: TypeAlias = Array | np.ndarray
 
-def nlpd(log_densities: Float[Array, " example"]) -> Scalar:
+
+def nlpd(log_densities: Float[AnyArray, " example"]) -> Scalar:
     """Negative log predictive density, −(1/n) Σ_i log p(y_i | x_i).
 
     Args:
@@ -19,10 +25,10 @@ def nlpd(log_densities: Float[Array, " example"]) -> Scalar:
         >>> float(pb.nlpd(jnp.array([-1.0, -3.0])))
         2.0
     """
-    return -jnp.mean(log_densities)
+    return -jnp.mean(jnp.asarray(log_densities))
 
 
-def rmse(mean: Float[Array, "example ..."], targets: Float[Array, "example ..."]) -> Scalar:
+def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
     """Root mean squared error of the predictive mean.
 
     Example:
@@ -41,8 +47,8 @@ def rmse(mean: Float[Array, "example ..."], targets: Float[Array, "example ..."]
 
 
 def accuracy(
-    probabilities: Float[Array, " example"] | Float[Array, "example classes"],
-    labels: Int[Array, " example"],
+    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    labels: Int[AnyArray, " example"],
 ) -> Scalar:
     """Share of examples whose most probable class is the right one.
 
@@ -60,8 +66,8 @@ def accuracy(
 
 
 def expected_calibration_error(
-    probabilities: Float[Array, " example"] | Float[Array, "example classes"],
-    labels: Int[Array, " example"],
+    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
     """ECE: mean gap between confidence and accuracy, over equal bins of confidence.
@@ -78,22 +84,26 @@ def expected_calibration_error(
         >>> round(float(pb.expected_calibration_error(jnp.array([0.9, 0.9]), jnp.array([1, 0]))), 3)
         0.4
     """
+    require_count("bins", bins, "15 is usual.")
     per_class, labels = _per_class(probabilities, labels)
     confidence = per_class.max(axis=1)
     correct = (jnp.argmax(per_class, axis=1) == labels).astype(confidence.dtype)
-    # A confidence on an edge belongs to the bin below it: (a, b].
-    index = jnp.clip(jnp.ceil(confidence * bins).astype(jnp.int32) - 1, 0, bins - 1)
+    # A confidence on an edge belongs to the bin below it, (a, b]. The edges are rounded as the
+    # confidences are: 0.6 is on the edge 9/15 whether or not 15 × 0.6 is 9.
+    edges = jnp.asarray(np.arange(1, bins) / bins, confidence.dtype)
+    index = jnp.searchsorted(edges, confidence)
     gaps = jnp.zeros(bins, confidence.dtype).at[index].add(correct - confidence)
     return jnp.sum(jnp.abs(gaps)) / confidence.shape[0]
 
 
-def _per_class(probabilities: Array, labels: Array) -> tuple[Array, Array]:
+def _per_class(probabilities: AnyArray, labels: AnyArray) -> tuple[Array, Array]:
     probabilities, labels = jnp.asarray(probabilities), jnp.asarray(labels)
-    if probabilities.ndim == 1:
-        probabilities = jnp.stack([1.0 - probabilities, probabilities], axis=1)
-    if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1]:
+    shape = probabilities.shape
+    if labels.shape != shape[:1] or not (len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)):
         raise ValueError(
-            f"probabilities have shape {probabilities.shape} and labels {labels.shape}; give (n,) or "
-            "(n, classes) and (n,)."
+            f"probabilities have shape {shape} and labels {labels.shape}; give (n,) for the "
+            "probability of class one, or (n, classes), and labels of shape (n,)."
         )
+    if len(shape) == 1:
+        probabilities = jnp.stack([1.0 - probabilities, probabilities], axis=1)
     return probabilities, labels

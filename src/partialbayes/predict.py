@@ -51,7 +51,7 @@ def predict(
         posterior: From `fit`.
         inputs: New inputs, one row per example.
         data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all by default.
+        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -82,7 +82,7 @@ def log_predictive_density(
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
         data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all by default.
+        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -93,7 +93,9 @@ def log_predictive_density(
         (8,)
     """
     _check_chunks(data_chunk, particle_chunk)
-    return _log_density(model, posterior, checked(model, data, "data"), data_chunk, particle_chunk)
+    return mixture_log_density(
+        model, posterior, checked(model, data, "data"), data_chunk, particle_chunk
+    )
 
 
 def _check_chunks(data_chunk: int | None, particle_chunk: int | None) -> None:
@@ -135,8 +137,9 @@ def _predict(
             parameters = model.predict(phi, psi, inputs)
             return model.likelihood.mean(parameters), model.likelihood.variance(parameters)
 
-        means, variances = jax.vmap(one)(values)
         weights = jnp.exp(log_weights)
+        # A particle of weight zero says nothing, not even NaN.
+        means, variances = (_where_leading(weights > 0, x, 0.0) for x in jax.vmap(one)(values))
         total = weights.sum()
         mean = jnp.tensordot(weights, means, 1) / jnp.maximum(total, np.finfo(total.dtype).tiny)
         between = jnp.tensordot(weights, jnp.square(means - mean[None]), 1)
@@ -149,24 +152,28 @@ def _predict(
             posterior,
             particle_chunk,
         )
-        return Predictive(result.mean, result.within + result.between, result.between)
+        within, between = result.within / result.weight, result.between / result.weight
+        return Predictive(result.mean, within + between, between)
 
     return _over_rows(rows, inputs, data_chunk)
 
 
 @partial(jax.jit, static_argnames=("model", "data_chunk", "particle_chunk"))
-def _log_density(
+def mixture_log_density(
     model: Model,
     posterior: Posterior,
     data: Batch,
     data_chunk: int | None,
     particle_chunk: int | None,
 ) -> Float[Array, " example"]:
+    """`log_predictive_density` of data that have been checked."""
+
     def rows(pair: tuple[PyTree, PyTree]) -> Array:
         batch = whole(*pair)
 
         def partial_sum(psi: Psi, values: Array, log_weights: Array) -> Array:
             log_densities = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch))(values)
+            log_densities = _where_leading(log_weights > -jnp.inf, log_densities, -jnp.inf)
             return jax.nn.logsumexp(log_densities + log_weights[:, None], axis=0)
 
         return _over_components(partial_sum, jnp.logaddexp, posterior, particle_chunk)
@@ -180,7 +187,10 @@ def _over_components(
     posterior: Posterior,
     chunk: int | None,
 ) -> Accumulated:
-    """Accumulate over chunks of particles, and over the members of an ensemble."""
+    """Accumulate over chunks of particles, and over the members of an ensemble.
+
+    With a chunk the members go one after another; without, all at once.
+    """
 
     def one_member(psi: Psi, values: Array, log_weights: Array) -> Accumulated:
         size = values.shape[0]
@@ -202,11 +212,20 @@ def _over_components(
     values, log_weights = posterior.particles
     if log_weights.ndim == 1:
         return one_member(posterior.psi, values, log_weights)
-    members = jax.lax.map(lambda member: one_member(*member), (posterior.psi, values, log_weights))
+    stacked = (posterior.psi, values, log_weights)
+    if chunk is None:
+        members = jax.vmap(one_member)(*stacked)
+    else:
+        members = jax.lax.map(lambda member: one_member(*member), stacked)
     first = jax.tree.map(lambda leaf: leaf[0], members)
     rest = jax.tree.map(lambda leaf: leaf[1:], members)
     total, _ = jax.lax.scan(lambda total, member: (merge(total, member), None), first, rest)
     return total
+
+
+def _where_leading(condition: Array, values: Array, otherwise: float) -> Array:
+    """`jnp.where` with a condition on the leading axis only."""
+    return jnp.where(condition.reshape(-1, *[1] * (values.ndim - 1)), values, otherwise)
 
 
 def _over_rows(

@@ -1,42 +1,96 @@
 """Resampling: equally weighted particles with the same law in expectation.
 
-A scheme is a `Resampler`; every one is unbiased, E[number of copies of j] = J w_j. The index
-schemes are BlackJAX's.
+A scheme is a `Resampler`. Those that copy particles are unbiased, E[number of copies of j] = J w_j;
+`optimal_transport` moves them instead, and keeps means and variances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from partialbayes.checks import require_count, require_positive
 from partialbayes.types import Particles, PRNGKey, Resampler
-from partialbayes.weights import effective_sample_size, uniform_log_weights
+from partialbayes.weights import (
+    effective_sample_size,
+    uniform_log_weights,
+    weighted_mean,
+    weighted_variance,
+)
+
+Weights: TypeAlias = Float[Array, " particle"]
+Ancestors: TypeAlias = Int[Array, " particle"]
 
 
-def _by_index(scheme: str) -> Resampler:
-    def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Int[Array, " particle"]]:
-        # Imported here because importing BlackJAX starts XLA, and `jax.distributed` must come first.
-        import blackjax.smc.resampling as schemes
+def _by_index(draw: Callable[[PRNGKey, Weights], Ancestors]) -> Resampler:
+    """The resampler that copies particles, given how to draw their indices from weights."""
 
-        draw: Callable[[PRNGKey, Float[Array, " particle"], int], Int[Array, " particle"]]
-        draw = getattr(schemes, scheme)
-        num_particles = particles.log_weights.shape[0]
-        # BlackJAX needs weights that sum to one; a sum off by rounding is mended here.
-        ancestors = draw(key, jax.nn.softmax(particles.log_weights), num_particles)
-        resampled = Particles(particles.values[ancestors], uniform_log_weights(num_particles))
-        return resampled, ancestors
+    def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+        # A sum of weights off by rounding is mended here.
+        ancestors = draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32)
+        log_weights = uniform_log_weights(ancestors.shape[0])
+        return Particles(particles.values[ancestors], log_weights), ancestors
 
     return resample
 
 
-stratified: Resampler = _by_index("stratified")
+def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num"]:
+    """For points in [0, 1), whose share of the cumulative weights they fall in."""
+    cumulative = jnp.cumsum(weights)
+    total = cumulative[-1]
+    indices = jnp.searchsorted(cumulative, points * total, side="right")
+    # A point that rounding has put at the very end belongs to the last particle with any weight.
+    return jnp.minimum(indices, jnp.searchsorted(cumulative, total, side="left"))
+
+
+def stratified_indices(key: PRNGKey, weights: Weights, num: int) -> Int[Array, " num"]:
+    """Indices drawn by weight, one in each of ``num`` strata: E[copies of j] = num · w_j."""
+    offsets = jax.random.uniform(key, (num,), weights.dtype)
+    return _inverse(weights, (jnp.arange(num, dtype=weights.dtype) + offsets) / num)
+
+
+def _stratified(key: PRNGKey, weights: Weights) -> Ancestors:
+    return stratified_indices(key, weights, weights.shape[0])
+
+
+def _systematic(key: PRNGKey, weights: Weights) -> Ancestors:
+    size = weights.shape[0]
+    offset = jax.random.uniform(key, (), weights.dtype)
+    return _inverse(weights, (jnp.arange(size, dtype=weights.dtype) + offset) / size)
+
+
+def _multinomial(key: PRNGKey, weights: Weights) -> Ancestors:
+    return _inverse(weights, jax.random.uniform(key, weights.shape, weights.dtype))
+
+
+def _residual(key: PRNGKey, weights: Weights) -> Ancestors:
+    size = weights.shape[0]
+    expected = size * weights
+    # Whole numbers that rounding has put just below themselves count as whole.
+    copies = jnp.floor(expected * (1.0 + 8.0 * np.finfo(weights.dtype).eps))
+    kept = jnp.repeat(
+        jnp.arange(size, dtype=jnp.int32), copies.astype(jnp.int32), total_repeat_length=size
+    )
+    drawn = _multinomial(key, jnp.maximum(expected - copies, 0.0))
+    return jnp.where(jnp.arange(size) < copies.sum(), kept, drawn)
+
+
+stratified: Resampler = _by_index(_stratified)
 """One uniform draw in each of J equal strata of the cumulative weights."""
 
-systematic: Resampler = _by_index("systematic")
+systematic: Resampler = _by_index(_systematic)
 """One uniform draw shared by all J strata: particle j is copied ⌊J w_j⌋ or ⌈J w_j⌉ times."""
+
+multinomial: Resampler = _by_index(_multinomial)
+"""J independent draws: the noisiest scheme, and the easiest to reason about."""
+
+residual: Resampler = _by_index(_residual)
+"""⌊J w_j⌋ copies of particle j for certain, the rest drawn from what is left of the weights."""
 
 
 def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resampler:
@@ -64,5 +118,59 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
             lambda: scheme(key, particles),
             lambda: (particles, jnp.arange(num_particles, dtype=jnp.int32)),
         )
+
+    return resample
+
+
+def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: int = 100) -> Resampler:
+    """Carry the weighted particles to equally weighted ones at the least squared distance.
+
+    With every coordinate in units of its standard deviation, the plan T minimises
+    Σ_ij T_ij |φ_i − φ_j|² less ``entropy`` times its own entropy, where rows sum to 1/J and columns to
+    w_j; the new particles are φ'_i = J Σ_j T_ij φ_j (Corenflos et al. 2021). Averages shrink the cloud,
+    so it is stretched back: the mean and the variance of every coordinate are kept exactly, other
+    moments only nearly. Nothing is drawn and no particle is copied. Costs J² per iteration in time,
+    and J² in memory.
+
+    Args:
+        entropy: Strength of the regularisation, as a share of the mean squared distance.
+        num_iterations: Iterations of Sinkhorn's algorithm; a smaller entropy needs more.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> resample = pb.when_ess_below(0.5, pb.optimal_transport())
+    """
+    require_positive("entropy", entropy)
+    require_count("num_iterations", num_iterations, "for example num_iterations=100.")
+
+    def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+        values, log_weights = particles
+        size = values.shape[0]
+        log_uniform = uniform_log_weights(size)
+        mean, scale = weighted_mean(particles), jnp.sqrt(weighted_variance(particles))
+        # A coordinate in which all particles agree has no scale, and needs none.
+        standard = (values - mean[None, :]) / jnp.where(scale > 0.0, scale, 1.0)[None, :]
+        norms = jnp.square(standard).sum(axis=1)
+        costs = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * standard @ standard.T, 0.0)
+        mean_cost = jnp.exp(log_uniform) @ costs @ jnp.exp(log_weights)
+        costs = costs / jnp.where(mean_cost > 0.0, entropy * mean_cost, 1.0)
+
+        def balance(_: Int[Array, ""], columns: Weights) -> Weights:
+            """The potential of the columns that makes their sums right, after the rows'."""
+            return -jax.nn.logsumexp(rows_of(columns)[:, None] + log_uniform[:, None] - costs, axis=0)
+
+        def rows_of(columns: Weights) -> Weights:
+            return -jax.nn.logsumexp((columns + log_weights)[None, :] - costs, axis=1)
+
+        columns = jax.lax.fori_loop(0, num_iterations, balance, jnp.zeros_like(log_weights))
+        # Each row of J T, normalised: where one new particle comes from.
+        shares = jax.nn.softmax((columns + log_weights)[None, :] - costs, axis=1)
+        moved = shares @ standard
+        # This takes away what finitely many iterations have left of the mean's error, too.
+        moved = moved - moved.mean(axis=0)[None, :]
+        shrunk = jnp.sqrt(jnp.square(moved).mean(axis=0))
+        stretch = scale / jnp.where(shrunk > 0.0, shrunk, 1.0)
+        moved = mean[None, :] + stretch[None, :] * moved
+        return Particles(moved, log_uniform), jnp.argmax(shares, axis=1).astype(jnp.int32)
 
     return resample

@@ -30,11 +30,15 @@ KERNELS: dict[str, Callable[..., pb.Move]] = {
     "mala": partial(pb.mala, num_steps=2),
     "unadjusted_langevin": partial(pb.unadjusted_langevin, num_steps=2),
     "hamiltonian": partial(pb.hamiltonian, num_leapfrog_steps=3),
+    "guided_langevin": pb.guided_langevin,
+    "adapted_metropolis": lambda variance: pb.adapted_metropolis(2, target_acceptance=variance),
     "pcn": partial(pb.pcn, num_steps=2),
     "blackjax barker": from_blackjax,
 }
 WITHOUT_ARGUMENT: dict[str, Callable[..., pb.Move]] = {
     "identity": lambda variance: pb.identity(),
+    "forgetting": lambda variance: pb.forgetting(),
+    "forgetting, diagonal": lambda variance: pb.forgetting("diagonal"),
 }
 
 every_kernel = pytest.mark.parametrize(
@@ -81,7 +85,10 @@ def test_its_number_can_be_mapped_over(build):
 
     def values(variance):
         kernel = build(variance)
-        return kernel.step(jax.random.key(1), particles, target, kernel.init(DIM)).values
+        key_first, key_second = jax.random.split(jax.random.key(1))
+        moved = kernel.step(key_first, particles, target, kernel.init(DIM))
+        # Two moves, for what acts through the state.
+        return kernel.step(key_second, particles, target, moved.state).values
 
     several = jax.jit(jax.vmap(values))(jnp.asarray([0.1, 0.5, 0.1]))
     assert several.shape == (3, NUM_PARTICLES, DIM)

@@ -25,6 +25,14 @@ def ornstein_uhlenbeck_step(mean, covariance, scale):
     return np.sqrt(decay) * mean, decay * covariance + scale**2 * (1 - decay) * np.eye(len(mean))
 
 
+def forgetting_step(mean, covariance, scale):
+    """The share of one batch, in favour of the prior."""
+    share = 1.0 / BATCHES
+    precision = (1 - share) * np.linalg.inv(covariance) + share * np.eye(len(mean)) / scale**2
+    left = np.linalg.inv(precision)
+    return left @ ((1 - share) * np.linalg.solve(covariance, mean)), left
+
+
 def kalman(predict, batches):
     """Mean and covariance of φ after each batch, exactly."""
     psi = ORACLE.model.init(jax.random.key(0)).psi
@@ -64,30 +72,50 @@ def z_scores(algorithm, exact, batches):
     return worst
 
 
-@pytest.mark.parametrize(
-    ("kernel", "predict"),
-    [
-        (pb.random_walk(VARIANCE), random_walk_step),
-        (pb.ornstein_uhlenbeck(TIME), ornstein_uhlenbeck_step),
-    ],
-    ids=["random walk", "ornstein-uhlenbeck"],
-)
-def test_follows_the_kalman_recursion(kernel, predict):
+def some_batches():
     data = whole(ORACLE.inputs, ORACLE.targets)
     order = jnp.arange(40, dtype=jnp.int32)
-    batches = [take(data, order, jnp.asarray(i % BATCHES), BATCHES) for i in range(2 * BATCHES)]
-    algorithm = pb.ohsmc(
-        ORACLE.model, num_particles=PARTICLES, kernel=kernel, optimizer=optax.set_to_zero()
-    )
-    assert z_scores(algorithm, kalman(predict, batches), batches) < 4.5
+    return [take(data, order, jnp.asarray(i % BATCHES), BATCHES) for i in range(2 * BATCHES)]
 
-    # The test can fail: a kernel half as wide again is found out.
-    wrong = pb.ohsmc(
-        ORACLE.model,
-        num_particles=PARTICLES,
-        kernel=pb.random_walk(1.5 * VARIANCE)
-        if predict is random_walk_step
-        else pb.ornstein_uhlenbeck(1.5 * TIME),
-        optimizer=optax.set_to_zero(),
+
+@pytest.mark.parametrize(
+    ("build", "size", "predict"),
+    [
+        (pb.random_walk, VARIANCE, random_walk_step),
+        (pb.ornstein_uhlenbeck, TIME, ornstein_uhlenbeck_step),
+        # What guides the particles the weights take back: the recursion is the random walk's.
+        (pb.guided_langevin, VARIANCE, random_walk_step),
+    ],
+    ids=["random walk", "ornstein-uhlenbeck", "guided langevin"],
+)
+def test_follows_the_kalman_recursion(build, size, predict):
+    batches = some_batches()
+    exact = kalman(predict, batches)
+    algorithm, wrong = (
+        pb.ohsmc(
+            ORACLE.model, num_particles=PARTICLES, kernel=build(value), optimizer=optax.set_to_zero()
+        )
+        for value in (size, 1.5 * size)
     )
-    assert z_scores(wrong, kalman(predict, batches), batches) > 4.5
+    assert z_scores(algorithm, exact, batches) < 4.5
+    # The test can fail: a kernel half as wide again is found out.
+    assert z_scores(wrong, exact, batches) > 4.5
+
+
+def test_extended_kalman_filter_is_the_kalman_recursion():
+    """No tolerance for Monte Carlo here: on this model the filter is exact."""
+    batches = some_batches()
+    for settings, predict in (
+        ({"variance": VARIANCE}, random_walk_step),
+        ({}, forgetting_step),
+    ):
+        algorithm = pb.ekf(ORACLE.model, num_particles=50, optimizer=optax.set_to_zero(), **settings)
+        state = algorithm.init(jax.random.key(0))
+        step = jax.jit(algorithm.step)
+        for batch, (mean, covariance) in zip(batches, kalman(predict, batches), strict=True):
+            state, _ = step(jax.random.key(1), state, batch)
+            particles = algorithm.posterior(state).particles
+            np.testing.assert_allclose(state.law.mean, mean, atol=2e-4)
+            np.testing.assert_allclose(state.law.factor @ state.law.factor.T, covariance, atol=1e-4)
+            np.testing.assert_allclose(weighted_mean(particles), mean, atol=2e-4)
+            np.testing.assert_allclose(weighted_covariance(particles), covariance, atol=1e-4)

@@ -78,6 +78,7 @@ INVARIANT = {
     "hamiltonian": pb.hamiltonian(0.6, 2),
     "hamiltonian, mass": pb.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
     "pcn": pb.pcn(0.5, 2),
+    "adapted_metropolis": pb.adapted_metropolis(2),
 }
 
 
@@ -151,3 +152,69 @@ def test_unadjusted_langevin_settles_where_the_theory_says():
     particles = stationary.draw(NUM_PARTICLES, seed=4)
     moved = one_move(pb.unadjusted_langevin(variance), particles, posterior.target())
     assert min(p_values(moved.values, np.zeros(2), np.diag(settled))) > SMALLEST_P
+
+
+def test_guided_langevin_has_the_law_of_a_random_walk_once_weighted():
+    """From one point, whose random walk is known exactly, under a potential that is not normal."""
+    start, variance = jnp.asarray([0.4, -0.7]), jnp.asarray([0.3, 0.1])
+    num = 200_000
+    particles = pb.Particles(jnp.broadcast_to(start, (num, 2)), uniform_log_weights(num))
+
+    def log_potential(phi):
+        return 2.0 * jnp.sin(2.0 * phi[0]) - phi[1] ** 4 + phi[0] * phi[1]
+
+    target = POSTERIOR.target()._replace(log_potential=log_potential)
+    moved = one_move(pb.guided_langevin(variance), particles, target)
+    weights = np.exp(np.asarray(moved.log_correction, np.float64))
+    steps = np.asarray(moved.values - start[None], np.float64)
+
+    def worst_z(weights):
+        """One, the step, and its square and cubes: expectations under N(0, v)."""
+        functions = np.stack(
+            [np.ones(num), *steps.T, *(steps**2).T, steps.prod(axis=1), *(steps**3).T], axis=1
+        )
+        expected = np.array([1.0, 0.0, 0.0, *np.asarray(variance), 0.0, 0.0, 0.0])
+        terms = weights[:, None] * functions
+        error = np.maximum(terms.std(axis=0) / num**0.5, 1e-6)
+        return float(np.max(np.abs((terms.mean(axis=0) - expected) / error)))
+
+    assert worst_z(weights) < 4.5
+    assert worst_z(np.ones(num)) > 20.0  # without the correction
+    assert worst_z(1.0 / weights) > 20.0  # with its sign wrong
+
+
+def test_adapted_metropolis_proposes_the_particles_covariance():
+    """On a flat target every proposal is accepted, and its law is seen."""
+    correlated = Gaussian(
+        np.zeros(2), np.array([[2.0, 0.9], [0.9, 0.5]]), Moments(jnp.zeros(2), jnp.ones(2))
+    )
+    particles = correlated.draw(NUM_PARTICLES, seed=5)
+    flat = correlated.target()._replace(log_density=lambda phi: 0.0 * phi.sum())
+    moved = one_move(pb.adapted_metropolis(), particles, flat)
+    proposal = 2.38**2 / 2 * np.cov(particles.values.T)
+    steps = moved.values - particles.values
+    assert min(p_values(steps, np.zeros(2), proposal)) > SMALLEST_P
+    # The test can fail: noise z @ L has the covariance Lᵀ L, not L Lᵀ.
+    lower = np.linalg.cholesky(proposal)
+    wrong = np.random.default_rng(0).normal(size=(NUM_PARTICLES, 2)) @ lower
+    assert min(p_values(wrong, np.zeros(2), proposal)) < SMALLEST_P
+    assert float(moved.state) > 0.0  # all accepted: wider next time
+
+
+@pytest.mark.parametrize("wanted", [0.234, 0.6])
+def test_adapted_metropolis_steers_acceptance(wanted):
+    particles, target = POSTERIOR.draw(2000, seed=6), POSTERIOR.target()
+    kernel = pb.adapted_metropolis(target_acceptance=wanted)
+    step = jax.jit(lambda key, state: kernel.step(key, particles, target, state))
+    state = jnp.asarray(-4.0)  # proposals far too small
+    for seed in range(15):
+        moved = step(jax.random.key(seed), state)
+        state = moved.state
+    assert abs(float(moved.acceptance) - wanted) < 0.03
+
+
+def test_adapted_metropolis_survives_collapsed_and_few_particles():
+    target = POSTERIOR.target()
+    for values in (jnp.ones((50, 2)), jnp.ones((1, 2))):
+        particles = pb.Particles(values, uniform_log_weights(len(values)))
+        assert bool(jnp.isfinite(one_move(pb.adapted_metropolis(), particles, target).values).all())

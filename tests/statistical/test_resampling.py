@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
+from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
-SCHEMES = {"stratified": pb.stratified, "systematic": pb.systematic}
+SCHEMES = {
+    "stratified": pb.stratified,
+    "systematic": pb.systematic,
+    "multinomial": pb.multinomial,
+    "residual": pb.residual,
+}
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES.keys())
 
 
@@ -75,3 +81,78 @@ def test_only_when_ess_is_below():
 def test_threshold_outside_its_range(threshold):
     with pytest.raises(ValueError, match=r"threshold must be in \(0, 1\]"):
         pb.when_ess_below(threshold)
+
+
+def test_residual_keeps_the_whole_part_of_every_count():
+    number, _ = counts(pb.residual, LOG_WEIGHTS)
+    expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
+    assert (number >= np.floor(expected - 1e-5)).all()
+
+
+def test_residual_of_whole_counts_draws_nothing():
+    log_weights = jnp.log(jnp.array([3.0, 1.0, 0.0, 2.0, 1.0, 1.0, 0.0, 0.0]) / 8.0)
+    number, _ = counts(pb.residual, log_weights, replicates=100)
+    assert (number == np.array([3, 1, 0, 2, 1, 1, 0, 0])).all()
+
+
+@every_scheme
+def test_a_particle_without_weight_is_never_copied(scheme):
+    """Not even the first or the last one, where rounding leads to."""
+    middle = jnp.full(998, -jnp.log(998.0))
+    log_weights = jnp.concatenate([jnp.array([-jnp.inf]), middle, jnp.array([-jnp.inf])])
+    number, _ = counts(scheme, log_weights, replicates=1000)
+    assert number[:, [0, -1]].sum() == 0
+
+
+class TestOptimalTransport:
+    particles = pb.Particles(
+        jax.random.normal(jax.random.key(1), (400, 2)) * jnp.array([[1.0, 3.0]]),
+        jax.nn.log_softmax(2.0 * jax.random.normal(jax.random.key(2), (400,))),
+    )
+
+    def moved(self, particles, **settings):
+        return jax.jit(pb.optimal_transport(**settings))(jax.random.key(0), particles)
+
+    def test_mean_and_variances_are_kept_and_weights_are_equal(self):
+        resampled, ancestors = self.moved(self.particles)
+        assert np.allclose(weighted_mean(resampled), weighted_mean(self.particles), atol=1e-5)
+        exact = weighted_variance(self.particles)
+        assert np.allclose(weighted_variance(resampled), exact, rtol=1e-4)
+        assert np.allclose(resampled.log_weights, -np.log(400), atol=1e-6)
+        assert len(np.unique(ancestors)) > 20
+
+    def test_the_law_is_nearly_kept(self):
+        """Third moments and the correlation, which nothing has been done about."""
+        resampled, _ = self.moved(self.particles, entropy=0.02)
+
+        def moments(particles):
+            centre, variance = weighted_mean(self.particles), weighted_variance(self.particles)
+            values = np.asarray((particles.values - centre[None]) / jnp.sqrt(variance)[None])
+            weights = np.exp(np.asarray(particles.log_weights))
+            return np.array([*(weights @ values**3), weights @ values.prod(axis=1)])
+
+        assert np.allclose(moments(resampled), moments(self.particles), atol=0.15)
+
+    def test_equal_weights_stay_nearly_where_they_are(self):
+        even = self.particles._replace(log_weights=jnp.full(400, -jnp.log(400.0)))
+        resampled, ancestors = self.moved(even, entropy=1e-3)
+        assert np.abs(resampled.values - even.values).mean() < 0.05
+        assert (np.asarray(ancestors) == np.arange(400)).mean() > 0.9
+
+    def test_weights_of_zero_and_clouds_of_one_point(self):
+        dead = self.particles.log_weights.at[:50].set(-jnp.inf)
+        resampled, ancestors = self.moved(self.particles._replace(log_weights=jax.nn.log_softmax(dead)))
+        assert np.isfinite(resampled.values).all()
+        assert (np.asarray(ancestors) >= 50).all()
+        point = pb.Particles(jnp.ones((400, 2)), self.particles.log_weights)
+        resampled, _ = self.moved(point)
+        assert np.allclose(resampled.values, 1.0, atol=1e-5)
+
+    def test_it_can_be_triggered_by_the_effective_sample_size(self):
+        resample = pb.when_ess_below(0.9, pb.optimal_transport(num_iterations=5))
+        resampled, _ = jax.jit(resample)(jax.random.key(0), self.particles)
+        assert not np.allclose(resampled.values, self.particles.values)
+
+    def test_wrong_settings(self):
+        with pytest.raises(ValueError, match="entropy must be positive"):
+            pb.optimal_transport(0.0)

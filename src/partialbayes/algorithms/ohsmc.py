@@ -18,7 +18,7 @@ import optax
 from jaxtyping import PyTree
 
 from partialbayes.checks import require_count, require_suitable
-from partialbayes.gradients import one_pass
+from partialbayes.gradients import one_pass, sampled_pass
 from partialbayes.kernels import random_walk
 from partialbayes.resampling import stratified
 from partialbayes.types import (
@@ -55,6 +55,7 @@ def ohsmc(
     kernel: Move | None = None,
     resample: Resampler = stratified,
     optimizer: optax.GradientTransformation | None = None,
+    gradient_particles: int | None = None,
 ) -> Algorithm:
     """Train ψ and sample φ together, one pass over the data at a time.
 
@@ -64,6 +65,9 @@ def ohsmc(
         kernel: How particles move before each batch; `random_walk` of variance 0.01 by default.
         resample: `stratified` at every step by default; see `when_ess_below`.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
+            all of them by default. The gradient stays unbiased and its backward pass costs K
+            particles instead of J.
 
     Example:
         >>> import partialbayes as pb
@@ -73,6 +77,8 @@ def ohsmc(
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     kernel = random_walk(0.01) if kernel is None else kernel
     require_suitable(kernel, model)
+    if gradient_particles is not None:
+        require_count("gradient_particles", gradient_particles, "or None for all of them.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> OhsmcState:
@@ -83,11 +89,16 @@ def ohsmc(
         return OhsmcState(psi, optimizer.init(psi), particles, kernel.init(model.split.dim))
 
     def step(key: PRNGKey, state: OhsmcState, batch: Batch) -> tuple[OhsmcState, Info]:
-        key_resample, key_move = jax.random.split(key)
+        key_resample, key_move, key_gradient = jax.random.split(key, 3)
         psi = state.psi
         resampled, ancestors = resample(key_resample, state.particles)
         moved = kernel.step(key_move, resampled, batch_target(model, psi, batch), state.kernel)
-        log_likelihoods, gradient = one_pass(model, moved.values, psi, batch)
+        if gradient_particles is None:
+            log_likelihoods, gradient = one_pass(model, moved.values, psi, batch)
+        else:
+            log_likelihoods, gradient = sampled_pass(
+                key_gradient, gradient_particles, model, moved.values, psi, batch
+            )
         particles, increment = reweight(
             Particles(moved.values, resampled.log_weights), log_likelihoods + moved.log_correction
         )

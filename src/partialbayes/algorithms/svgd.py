@@ -107,7 +107,8 @@ def stein_direction(
     norms = jnp.sum(jnp.square(centred), axis=1)
     distances = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * centred @ centred.T, 0.0)
     median = jnp.median(distances[np.triu_indices(num_particles, 1)])
-    width = jnp.maximum(median, np.finfo(values.dtype).tiny) / np.log(num_particles)
+    # Where most particles coincide any width will do; zero would divide by zero.
+    width = jnp.where(median > 0.0, median / np.log(num_particles), 1.0)
     kernel = jnp.exp(-distances / width)
     repulsion = (2.0 / width) * (kernel.sum(axis=1, keepdims=True) * centred - kernel @ centred)
     return (kernel @ gradients + repulsion) / num_particles

@@ -17,13 +17,13 @@ rate and batch size: it is not the posterior's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree, UInt32
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from partialbayes.algorithms.map import MapState, map_estimate
 from partialbayes.checks import require_count
@@ -49,8 +49,8 @@ class SwagState(NamedTuple):
         steps: Steps done.
         collected: Snapshots taken.
         mean: Mean of the snapshots.
-        squares: Σ (θ − m)² over the snapshots, of the weights that are sampled.
-        columns: The last deviations of those weights, along a leading axis.
+        squares: Σ (θ − m)² over the snapshots, of the weights that are sampled, as one vector.
+        columns: The last deviations of those weights, D transposed.
         seed: What the samples are drawn from, the same at every look.
     """
 
@@ -58,9 +58,9 @@ class SwagState(NamedTuple):
     steps: Int[Array, ""]
     collected: Int[Array, ""]
     mean: Params
-    squares: PyTree
-    columns: PyTree
-    seed: UInt32[Array, 2]
+    squares: Float[Array, " weight"]
+    columns: Float[Array, "rank weight"]
+    seed: UInt32[Array, " two"]
 
 
 def swag(
@@ -102,92 +102,80 @@ def swag(
     if rank == 1:
         raise ValueError("rank must be 0 (diagonal) or at least 2: one column has no variance.")
     training = map_estimate(model, optimizer=optimizer)
-    sampled: Callable[[Params], PyTree]
-    sampled = (lambda params: params) if sample_psi else (lambda params: params.phi)
+
+    def flatten(params: Params) -> Float[Array, " weight"]:
+        """The weights that are sampled, as one vector."""
+        return ravel_pytree(params)[0] if sample_psi else params.phi
 
     def init(key: PRNGKey) -> SwagState:
         key_start, key_seed = jax.random.split(key)
         trajectory = training.init(key_start)
         params = trajectory.params
+        weights = flatten(params)
         none_yet = jnp.zeros((), jnp.int32)
         return SwagState(
             trajectory=trajectory,
             steps=none_yet,
             collected=none_yet,
             mean=params,
-            squares=jax.tree.map(jnp.zeros_like, sampled(params)),
-            columns=jax.tree.map(
-                lambda leaf: jnp.zeros((rank, *leaf.shape), leaf.dtype), sampled(params)
-            ),
+            squares=jnp.zeros_like(weights),
+            columns=jnp.zeros((rank, *weights.shape), weights.dtype),
             seed=jax.random.bits(key_seed, (2,), jnp.uint32),
         )
 
     def step(key: PRNGKey, state: SwagState, batch: Batch) -> tuple[SwagState, Info]:
         trajectory, info = training.step(key, state.trajectory, batch)
         state = state._replace(trajectory=trajectory, steps=state.steps + 1)
-        state = _collect(state, is_due(state.steps, warm_up, every), rank, sampled)
+        state = collect(state, is_due(state.steps, warm_up, every))
         return state, info | {"snapshots": state.collected.astype(info["loss"].dtype)}
 
-    def posterior(state: SwagState) -> Posterior:
+    def collect(state: SwagState, due: Bool[Array, ""]) -> SwagState:
+        """Take the current point into the moments, where due."""
+        params = state.trajectory.params
+        collected = state.collected + due
+        number = jnp.maximum(collected, 1)
+        deviation = jax.tree.map(jnp.subtract, params, state.mean)
+        mean = jax.tree.map(
+            lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0),
+            state.mean,
+            deviation,
+        )
+        # (θ − old mean)(θ − new mean) = (θ − old mean)² (n − 1)/n, which rounding cannot make negative.
+        growth = jnp.square(flatten(deviation)) * (number - 1) / number
+        squares = state.squares + jnp.where(due, growth, 0.0)
+        columns = state.columns
+        if rank > 0:
+            place = state.collected % rank
+            newest = flatten(params) - flatten(mean)
+            columns = columns.at[place].set(jnp.where(due, newest, columns[place]))
+        return state._replace(collected=collected, mean=mean, squares=squares, columns=columns)
+
+    def draw(state: SwagState, centre: Float[Array, " weight"]) -> Float[Array, "sample weight"]:
+        """Samples of the weights; all at the centre where there are no moments yet."""
         # The seed is wrapped afresh: a look at the state changes nothing and always gives the same.
-        keys = jax.random.split(jax.random.wrap_key_data(state.seed, impl="threefry2x32"), num_samples)
+        key = jax.random.wrap_key_data(state.seed, impl="threefry2x32")
+        key_diagonal, key_columns = jax.random.split(key)
+        shape = (num_samples, *centre.shape)
+        deviation = jnp.sqrt(state.squares / jnp.maximum(state.collected, 1))
+        draws = deviation[None, :] * jax.random.normal(key_diagonal, shape, centre.dtype)
+        if rank > 0:
+            # Until the ring of columns is full, the empty ones are zero and do not count.
+            filled = jnp.minimum(state.collected, rank)
+            mixing = jax.random.normal(key_columns, (num_samples, rank), centre.dtype)
+            low_rank = mixing @ state.columns / jnp.sqrt(jnp.maximum(filled - 1, 1))
+            draws = math.sqrt(0.5) * (draws + low_rank.astype(centre.dtype))
+        return centre[None, :] + draws
+
+    def posterior(state: SwagState) -> Posterior:
         started = state.collected > 0
         centre = jax.tree.map(
             lambda mean, now: jnp.where(started, mean, now), state.mean, state.trajectory.params
         )
-        samples = jax.vmap(lambda key: _draw(key, state, sampled(centre), rank))(keys)
+        samples = draw(state, flatten(centre))
         log_weights = uniform_log_weights(num_samples)
-        if sample_psi:
-            particles = Particles(samples.phi[:, None, :], log_weights[:, None])
-            return Posterior(samples.psi, particles)
-        return Posterior(centre.psi, Particles(samples, log_weights))
+        if not sample_psi:
+            return Posterior(centre.psi, Particles(samples, log_weights))
+        phi, psi = jax.vmap(ravel_pytree(centre)[1])(samples)
+        return Posterior(psi, Particles(phi[:, None, :], log_weights[:, None]))
 
     return Algorithm(model, init, step, posterior)
-
-
-def _collect(state: SwagState, due: Array, rank: int, sampled: Callable[[Params], PyTree]) -> SwagState:
-    """Take the current point into the moments, where due."""
-    params = state.trajectory.params
-    collected = state.collected + due
-    number = jnp.maximum(collected, 1)
-    deviation = jax.tree.map(jnp.subtract, params, state.mean)
-    mean = jax.tree.map(
-        lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0), state.mean, deviation
-    )
-    # (θ − old mean)(θ − new mean) = (θ − old mean)² (n − 1) / n, in the form that cannot be negative.
-    squares = jax.tree.map(
-        lambda squares, deviation: (
-            squares + jnp.where(due, jnp.square(deviation) * (number - 1) / number, 0.0)
-        ),
-        state.squares,
-        sampled(deviation),
-    )
-    columns = state.columns
-    if rank > 0:
-        place = state.collected % rank
-        columns = jax.tree.map(
-            lambda columns, now, mean: columns.at[place].set(jnp.where(due, now - mean, columns[place])),
-            columns,
-            sampled(params),
-            sampled(mean),
-        )
-    return state._replace(collected=collected, mean=mean, squares=squares, columns=columns)
-
-
-def _draw(key: PRNGKey, state: SwagState, centre: PyTree, rank: int) -> PyTree:
-    """One sample of the weights; the centre itself where there are no moments yet."""
-    key_diagonal, key_columns = jax.random.split(key)
-    leaves, treedef = jax.tree.flatten(centre)
-    leaf_keys = jax.tree.unflatten(treedef, list(jax.random.split(key_diagonal, len(leaves))))
-    number = jnp.maximum(state.collected, 1)
-    # Until the ring of columns is full, the empty ones are zero and do not count.
-    filled = jnp.minimum(state.collected, rank)
-    mixing = jax.random.normal(key_columns, (rank,)) / jnp.sqrt(jnp.maximum(filled - 1, 1))
-    share = 0.5 if rank > 0 else 1.0
-
-    def draw(key: PRNGKey, centre: Array, squares: Array, columns: Array) -> Array:
-        diagonal = jnp.sqrt(squares / number) * jax.random.normal(key, centre.shape, centre.dtype)
-        low_rank = jnp.tensordot(mixing.astype(centre.dtype), columns, 1)
-        return centre + math.sqrt(share) * (diagonal + low_rank)
-
-    return jax.tree.map(draw, leaf_keys, centre, state.squares, state.columns)

@@ -53,7 +53,7 @@ def then(first: Algorithm, sampler: Sampler) -> Algorithm:
     return first._replace(finish=finish)
 
 
-def sample(
+def second_stage(
     sampler: Sampler, model: Model, posterior: Posterior, data: Any, *, key: PRNGKey | int = 0
 ) -> tuple[Posterior, Report]:
     """Run a sampler on a posterior at hand, so as not to train again for each sampler.
@@ -73,17 +73,17 @@ def sample(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
-        >>> sampler = pb.nuts(num_burn_in=10, num_draws=10, num_particles=10)
-        >>> posterior, report = pb.sample(sampler, model, trained.posterior, (x, x))
+        >>> sampler = pb.laplace(num_particles=10)
+        >>> posterior, report = pb.second_stage(sampler, model, trained.posterior, (x, x))
         >>> posterior.particles.values.shape
         (10, 10)
     """
     key = jax.random.key(key) if isinstance(key, int) else key
-    return _sample(sampler, model, key, posterior, checked(model, data, "data"))
+    return _second_stage(sampler, model, key, posterior, checked(model, data, "data"))
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))
-def _sample(
+def _second_stage(
     sampler: Sampler, model: Model, key: PRNGKey, posterior: Posterior, batch: Batch
 ) -> tuple[Posterior, Report]:
     return over_members(sampler, key, model, posterior, batch)

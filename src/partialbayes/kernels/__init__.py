@@ -1,5 +1,9 @@
 """Markov kernels on the particle cloud, one a file."""
 
+from partialbayes.kernels.adapted_hamiltonian import adapted_hamiltonian
+from partialbayes.kernels.adapted_metropolis import adapted_metropolis
+from partialbayes.kernels.forgetting import forgetting
+from partialbayes.kernels.guided_langevin import guided_langevin
 from partialbayes.kernels.hamiltonian import hamiltonian
 from partialbayes.kernels.identity import identity
 from partialbayes.kernels.langevin import unadjusted_langevin
@@ -11,6 +15,10 @@ from partialbayes.kernels.random_walk import random_walk
 from partialbayes.kernels.random_walk_metropolis import random_walk_metropolis
 
 __all__ = [
+    "adapted_hamiltonian",
+    "adapted_metropolis",
+    "forgetting",
+    "guided_langevin",
     "hamiltonian",
     "identity",
     "lift",

@@ -7,6 +7,7 @@ layers before the stochastic ones run once, before the scan.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,16 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from partialbayes.checks import require_count, require_positive
-from partialbayes.staging import stage
+from partialbayes.samplers.target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
-    LogDensity,
     Model,
     Particles,
     Phi,
     Posterior,
     PRNGKey,
-    Psi,
     Report,
     Sampler,
     Scalar,
@@ -72,17 +71,8 @@ class Length(NamedTuple):
     particles: int
 
 
-def log_joint(model: Model, psi: Psi, batch: Batch) -> LogDensity:
-    """Log π(φ; ψ) + Σ_n log p(y_n | φ; ψ), what φ does not reach computed already."""
-
-    def log_density(phi: Phi) -> Scalar:
-        return model.log_prior(phi, psi) + model.log_likelihood(phi, psi, batch).sum()
-
-    return stage(log_density, jnp.zeros(model.split.dim))
-
-
 def chain_sampler(
-    kernel_name: str,
+    load_family: Callable[[], Any],
     parameters: dict[str, Any],
     step_size: float | Float[Array, ""] | Adapted,
     length: Length,
@@ -91,8 +81,9 @@ def chain_sampler(
     """A sampler that runs a kernel of BlackJAX's Hamiltonian family.
 
     Args:
-        kernel_name: "hmc" or "nuts".
-        parameters: What that kernel takes besides step size and mass.
+        load_family: Gives the kernel, such as ``blackjax.nuts``; called late because importing
+            BlackJAX starts XLA.
+        parameters: What the kernel takes besides step size and mass.
         step_size: Of the leapfrog integrator, with unit mass; or `adapted`.
         length: How long, and how many.
         jitter: Spread of the starts, in standard deviations of the prior.
@@ -112,10 +103,9 @@ def chain_sampler(
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
     ) -> tuple[Posterior, Report]:
-        # Imported here because importing BlackJAX starts XLA.
         import blackjax
 
-        family = getattr(blackjax, kernel_name)
+        family = load_family()
         key_start, key_burn_in, key_draws = jax.random.split(key, 3)
         log_density = log_joint(model, posterior.psi, batch)
         starts = starting_points(key_start, model, posterior, length.chains, jitter)
@@ -171,7 +161,7 @@ def starting_points(
     key_choice, key_jitter = jax.random.split(key)
     values, log_weights = posterior.particles
     chosen = values[jax.random.categorical(key_choice, log_weights, shape=(num,))]
-    spread = jitter * jnp.sqrt(model.prior_moments(posterior.psi).variance)
+    spread = jitter * prior_scale(model, posterior.psi)
     return chosen + spread[None, :] * jax.random.normal(key_jitter, chosen.shape, chosen.dtype)
 
 

@@ -2,15 +2,23 @@
 
 A draw refreshes the momentum, p ~ N(0, M), follows the Hamiltonian −log p(φ, y) + ½ pᵀ M⁻¹ p for a
 number of leapfrog steps, and accepts the end point by Metropolis.
+
+Trajectories of one length resonate: where many weights know little but their prior they turn at one
+speed, and after a full period all are back where they started. A tuned step size seeks this out,
+since such a draw is always accepted; it is therefore varied from draw to draw by up to 30 %.
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import jax
 from jaxtyping import Array, Float
 
 from partialbayes.checks import require_count
 from partialbayes.samplers.chains import Adapted, Length, chain_sampler
-from partialbayes.types import Sampler
+from partialbayes.types import LogDensity, PRNGKey, Sampler
 
 
 def hmc(
@@ -51,4 +59,34 @@ def hmc(
     """
     require_count("num_leapfrog", num_leapfrog, "for example num_leapfrog=100.")
     length = Length(num_chains, num_burn_in, num_draws, num_particles)
-    return chain_sampler("hmc", {"num_integration_steps": num_leapfrog}, step_size, length, jitter)
+    load_family = _varied_hmc if isinstance(step_size, Adapted) else _plain_hmc
+    return chain_sampler(load_family, {"num_integration_steps": num_leapfrog}, step_size, length, jitter)
+
+
+def _plain_hmc() -> Any:
+    import blackjax
+
+    return blackjax.hmc
+
+
+def _varied_hmc() -> Any:
+    import blackjax
+
+    def build_kernel(*integrator: Any) -> Any:
+        kernel = blackjax.hmc.build_kernel(*integrator)
+
+        def step(
+            key: PRNGKey,
+            state: Any,
+            log_density: LogDensity,
+            step_size: Any,
+            *rest: Any,
+            **more: Any,
+        ) -> Any:
+            key_factor, key_draw = jax.random.split(key)
+            factor = jax.random.uniform(key_factor, minval=0.7, maxval=1.3)
+            return kernel(key_draw, state, log_density, factor * step_size, *rest, **more)
+
+        return step
+
+    return SimpleNamespace(init=blackjax.hmc.init, build_kernel=build_kernel)

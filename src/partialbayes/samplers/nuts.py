@@ -6,6 +6,8 @@ tune.
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Array, Float
 
 from partialbayes.checks import require_count
@@ -43,6 +45,12 @@ def nuts(
         >>> map_nuts = pb.then(pb.map_estimate(model), pb.nuts(num_chains=2))
     """
     require_count("max_doublings", max_doublings, "for example max_doublings=10.")
+
+    def load_family() -> Any:
+        import blackjax
+
+        return blackjax.nuts
+
     length = Length(num_chains, num_burn_in, num_draws, num_particles)
     step_size = adapted() if step_size is None else step_size
-    return chain_sampler("nuts", {"max_num_doublings": max_doublings}, step_size, length, jitter)
+    return chain_sampler(load_family, {"max_num_doublings": max_doublings}, step_size, length, jitter)

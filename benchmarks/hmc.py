@@ -1,0 +1,48 @@
+"""The second stage on the two-moons network: 3000 draws × 100 leapfrog steps, one chain and four.
+
+Run: python benchmarks/hmc.py [--draws 3000]
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.datasets import make_moons
+
+import partialbayes as pb
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=3000, help="draws of each chain, a third kept")
+    draws = parser.parse_args().draws
+    x, y = make_moons(100, noise=0.3, random_state=0)
+    model = pb.partial_bnn(pb.mlp([2, 100, 20, 5, 1]), "layers/2/**", pb.bernoulli())
+    trained = pb.fit(pb.map_estimate(model), (x, y), epochs=100, batch_size=20, progress=False)
+
+    lengths = {"num_burn_in": draws * 2 // 3, "num_draws": draws - draws * 2 // 3}
+    samplers = {
+        "hmc, 1 chain": pb.hmc(num_chains=1, num_particles=100, **lengths),
+        "hmc, 4 chains": pb.hmc(num_chains=4, num_particles=100, **lengths),
+        "hmc, 16 chains": pb.hmc(num_chains=16, num_particles=100, **lengths),
+        "hmc adapted, 4 chains": pb.hmc(step_size=pb.adapted(), num_leapfrog=10),
+        "nuts, 4 chains": pb.nuts(),
+    }
+    print(f"{'':24}{'seconds':>10}{'again':>10}{'max R-hat':>12}{'min ESS':>10}{'acceptance':>12}")
+    for name, sampler in samplers.items():
+        seconds = []
+        for key in range(2):  # the first time compiles
+            before = time.perf_counter()
+            posterior, report = pb.second_stage(sampler, model, trained.posterior, (x, y), key=key)
+            jax.block_until_ready(posterior)
+            seconds.append(time.perf_counter() - before)
+        print(
+            f"{name:24}{seconds[0]:10.2f}{seconds[1]:10.2f}{float(jnp.max(report['r_hat'])):12.3f}"
+            f"{float(jnp.min(report['ess'])):10.0f}{float(np.mean(report['acceptance'])):12.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

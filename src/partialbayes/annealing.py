@@ -1,0 +1,209 @@
+"""Paths of targets from the prior to the posterior.
+
+Every target of a path has the form
+
+    π_t(φ) ∝ π(φ) Π_n p(y_n | φ; ψ)^{λ_{t,n}},    λ_0 = 0, λ_T = 1,
+
+so a path is a table of exponents λ, one row per target and one column per data point. Ones that
+fill up block by block anneal by data; a row of equal numbers is a temperature. `between` makes the
+target a kernel must leave invariant, π_{t−1}, and the potential that follows, π_t / π_{t−1}, from
+the same two rows: they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from partialbayes.checks import require_count
+from partialbayes.staging import stage
+from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
+from partialbayes.weights import effective_sample_size
+
+Exponents: TypeAlias = Float[Array, " example"]
+Schedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
+"""Number of rows in the batch -> exponents, from all zero to all one."""
+
+
+class Family(NamedTuple):
+    """The densities π(φ) Π_n p(y_n | φ)^{λ_n} of one data set at one ψ.
+
+    Attributes:
+        sample_prior: ``(key, num) -> (num, dim)``, exact draws at λ = 0.
+        log_prior: ``phi -> scalar``.
+        log_likelihood: ``phi -> (example,)``, zero on masked rows.
+        prior: Moments of the prior.
+        fraction: M / N, the share of the data at hand.
+        num_rows: Rows of the batch, masked ones included.
+    """
+
+    sample_prior: Callable[[PRNGKey, int], Float[Array, "num dim"]]
+    log_prior: LogDensity
+    log_likelihood: Callable[[Phi], Float[Array, " example"]]
+    prior: Moments
+    fraction: Scalar
+    num_rows: int
+
+
+def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
+    """The family of a batch at ψ."""
+    return Family(
+        sample_prior=lambda key, num: model.sample_prior(key, psi, num),
+        log_prior=lambda phi: model.log_prior(phi, psi),
+        log_likelihood=lambda phi: model.log_likelihood(phi, psi, batch),
+        prior=model.prior_moments(psi),
+        fraction=1.0 / batch.scale,
+        num_rows=batch.mask.shape[0],
+    )
+
+
+def staged(family: Family) -> Family:
+    """The same family, with all that φ does not reach computed here and now."""
+    return family._replace(log_likelihood=stage(family.log_likelihood, family.prior.mean))
+
+
+def between(family: Family, before: Exponents, after: Exponents) -> Target:
+    """One link of a path: the target to be left invariant, and the potential to the next."""
+
+    def powered(phi: Phi, exponents: Exponents) -> Scalar:
+        # Rows that are out stay out even where their log-likelihood is infinite.
+        values = family.log_likelihood(phi)
+        return jnp.where(exponents != 0.0, exponents * values, 0.0).sum()
+
+    def log_density(phi: Phi) -> Scalar:
+        return family.log_prior(phi) + powered(phi, before)
+
+    def log_potential(phi: Phi) -> Scalar:
+        return powered(phi, after - before)
+
+    return Target(log_density, log_potential, family.prior, family.fraction)
+
+
+def _cumulative(rows: int, ends: Sequence[int]) -> Float[np.ndarray, "target example"]:
+    """Ones for the rows that have come in by each end."""
+    return (np.arange(rows)[None, :] < np.asarray([0, *ends])[:, None]).astype(float)
+
+
+def blocks(size: int = 1) -> Schedule:
+    """Data come in ``size`` rows at a time; one by one by default.
+
+    Args:
+        size: Rows per block; the last may be shorter.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.blocks(2)(3)
+        array([[0., 0., 0.],
+               [1., 1., 0.],
+               [1., 1., 1.]])
+    """
+    require_count("size", size, "blocks(1) takes the rows one by one.")
+
+    def schedule(rows: int) -> Float[np.ndarray, "target example"]:
+        return _cumulative(rows, [*range(size, rows, size), rows])
+
+    return schedule
+
+
+def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
+    """Data come in blocks such that the number of rows seen grows by a factor each time.
+
+    Early data change the posterior most, so early blocks are small; there are about
+    log N / log ratio blocks instead of N.
+
+    Args:
+        first: Rows in the first block.
+        ratio: Rows seen after a block over rows seen before it; more than one.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.geometric_blocks()(5).sum(axis=1)
+        array([0., 1., 2., 4., 5.])
+    """
+    require_count("first", first, "the number of rows in the first block.")
+    if not ratio > 1.0:
+        raise ValueError(f"ratio must be more than 1, not {ratio!r}; 2 doubles the rows seen each time.")
+
+    def schedule(rows: int) -> Float[np.ndarray, "target example"]:
+        ends = [min(first, rows)]
+        while ends[-1] < rows:
+            ends.append(min(rows, max(ends[-1] + 1, round(ends[-1] * ratio))))
+        return _cumulative(rows, ends)
+
+    return schedule
+
+
+def tempering(temperatures: Sequence[float] | Any) -> Schedule:
+    """All data come in together, at a power that grows from 0 to 1.
+
+    Args:
+        temperatures: Increasing numbers in (0, 1], the last one 1; a leading 0 is understood.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.tempering([0.1, 1.0])(2)
+        array([[0. , 0. ],
+               [0.1, 0.1],
+               [1. , 1. ]])
+    """
+    powers = np.asarray(temperatures, float)
+    if powers.ndim != 1 or powers.size == 0:
+        raise ValueError(f"temperatures must be a list of numbers, not {temperatures!r}.")
+    powers = powers if powers[0] == 0.0 else np.concatenate([[0.0], powers])
+    if powers[-1] != 1.0 or not np.all(np.diff(powers) > 0.0):
+        raise ValueError(
+            f"temperatures must increase strictly from above 0 to exactly 1, not {temperatures!r}; "
+            "for example [0.01, 0.1, 0.3, 1.0]."
+        )
+    return lambda rows: np.repeat(powers[:, None], rows, axis=1)
+
+
+def as_exponents(schedule: Schedule, rows: int) -> Float[Array, "target example"]:
+    """The table of a schedule on the device, after a check of its shape and ends."""
+    table = np.asarray(schedule(rows))
+    if table.ndim != 2 or table.shape[1] != rows or np.any(table[0] != 0) or np.any(table[-1] != 1):
+        raise ValueError(
+            f"schedule gave exponents of shape {table.shape} for {rows} rows; it must give one row "
+            "per target and one column per data point, from all 0 to all 1."
+        )
+    return jnp.asarray(table, jnp.result_type(float))
+
+
+def stride_by_ess(target_ess: float, iterations: int = 40) -> Callable[[Array, Array], Scalar]:
+    """How much of a potential to apply at once: as much as leaves ESS ≥ ``target_ess`` · J.
+
+    Args:
+        target_ess: Share of J, in (0, 1).
+        iterations: Of the bisection.
+
+    Returns:
+        ``(log_weights, log_potentials) -> share``, the largest share s in (0, 1] such that the
+        weights w_j G_j^s have that ESS.
+    """
+
+    def stride(
+        log_weights: Float[Array, " particle"], log_potentials: Float[Array, " particle"]
+    ) -> Scalar:
+        floor = target_ess * log_weights.shape[0]
+
+        def enough(share: Scalar) -> Array:
+            tilted = jax.nn.log_softmax(log_weights + share * log_potentials)
+            return effective_sample_size(tilted) >= floor
+
+        def halve(_: Any, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+            low, high = bracket
+            # In the logarithm: the first steps from a vague prior may be of any size.
+            middle = jnp.sqrt(low * high)
+            good = enough(middle)
+            return jnp.where(good, middle, low), jnp.where(good, high, middle)
+
+        one = jnp.ones((), log_potentials.dtype)
+        low, _ = jax.lax.fori_loop(0, iterations, halve, (1e-8 * one, one))
+        return jnp.where(enough(one), one, low)
+
+    return stride

@@ -1,0 +1,68 @@
+"""Random-walk Metropolis whose proposal follows the particles.
+
+Propose φ + N(0, λ (2.38²/d) Σ), Σ the covariance of the particles: the scaling that is best for a
+normal target (Gelman, Roberts & Gilks 1996) at λ = 1. After each move λ is steered,
+log λ ← log λ + 2 (acceptance − wanted acceptance).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from partialbayes.checks import require_count, require_positive
+from partialbayes.kernels.lift import advance
+from partialbayes.kernels.random_walk_metropolis import metropolis_kernel
+from partialbayes.types import Moments, Move, Moved, Particles, PRNGKey, Scalar, Target
+from partialbayes.weights import effective_sample_size, weighted_covariance
+
+_GAIN = 2.0  # acceptance falls by about a quarter per unit of log λ: half the gap is closed a move
+
+
+def adapted_metropolis(
+    num_steps: int = 1, *, target_acceptance: float | Float[Array, ""] = 0.234
+) -> Move:
+    """Random-walk Metropolis that scales itself, and leaves the target invariant.
+
+    Args:
+        num_steps: Steps per move, all with the same proposal.
+        target_acceptance: Mean acceptance to steer towards, in (0, 1); 0.234 is best for a random
+            walk in many dimensions.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.adapted_metropolis(num_steps=10)
+    """
+    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive("target_acceptance", target_acceptance)
+    if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
+        raise ValueError(
+            f"target_acceptance must be a probability below 1, not {target_acceptance!r}; "
+            "for example 0.234."
+        )
+
+    def init(dim: int) -> Scalar:
+        return jnp.zeros((), jnp.result_type(float))
+
+    def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
+        dim = particles.values.shape[1]
+        # BlackJAX applies a matrix from the left, L z, so this is noise of covariance L Lᵀ = Σ.
+        factor = jnp.linalg.cholesky(_regular_covariance(particles, target.prior))
+        kernel = metropolis_kernel(jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * factor)
+        values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
+        log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
+        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
+
+    return Move(init, step)
+
+
+def _regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
+    """The particles' covariance, made positive definite where they are few or have collapsed."""
+    covariance = weighted_covariance(particles)
+    dim = covariance.shape[0]
+    # The fewer the particles per dimension, the less their correlations are believed.
+    doubt = dim / (dim + effective_sample_size(particles.log_weights))
+    variance = jnp.diagonal(covariance)
+    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-6 * prior.variance)
