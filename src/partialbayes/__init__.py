@@ -52,6 +52,7 @@ from partialbayes.likelihoods import (
     poisson,
     student_t,
 )
+from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
 from partialbayes.networks import cnn, from_equinox, from_linen, from_nnx, from_params, mlp
@@ -66,8 +67,6 @@ from partialbayes.priors import (
     student_t_prior,
 )
 from partialbayes.ranking import largest, most_variable_gradient
-from partialbayes.resampling import stratified, systematic, when_ess_below
-from partialbayes.samplers import adapted, hmc, nuts
 from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import (
     multinomial,
@@ -81,6 +80,7 @@ from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
+from partialbayes.stream import Stream, stream
 from partialbayes.subsets import (
     Subset,
     biases,
@@ -131,6 +131,7 @@ __all__ = [
     "Sampler",
     "Split",
     "StalledError",
+    "Stream",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
@@ -155,12 +156,12 @@ __all__ = [
     "expected_log_likelihood",
     "fan_in",
     "fit",
+    "fit_many",
+    "forgetting",
     "from_equinox",
     "from_linen",
     "from_nnx",
     "from_params",
-    "forgetting",
-    "from_nnx",
     "full_rank_vb",
     "gaussian",
     "geometric_blocks",
@@ -185,8 +186,8 @@ __all__ = [
     "mask",
     "mean_field_vb",
     "mlp",
-    "most_variable_gradient",
     "monte_carlo",
+    "most_variable_gradient",
     "multinomial",
     "multivariate_gaussian",
     "nlpd",
@@ -218,6 +219,7 @@ __all__ = [
     "smc",
     "split_weights",
     "stratified",
+    "stream",
     "student_t",
     "student_t_prior",
     "svgd",
