@@ -7,7 +7,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.batches import whole
-from partialbayes.gradients import one_pass
+from partialbayes.gradients import joint_gradient, one_pass, sampled_pass
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -50,6 +50,30 @@ def test_equals_the_naive_weighted_sum(case):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
 
 
+@pytest.mark.parametrize("case", ["network", "learned noise and prior scale"])
+def test_joint_gradient_equals_the_naive_ones(case):
+    if case == "network":
+        model, batch = moons_like()
+    else:
+        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+    batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
+    psi = model.init(jax.random.key(1)).psi
+    values = model.sample_prior(jax.random.key(2), psi, 7)
+
+    def objective(phi):
+        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
+
+    log_densities, of_phi, of_psi = joint_gradient(model, values, psi, batch)
+    value_and_gradient = jax.jit(jax.value_and_grad(objective))
+    for j, phi in enumerate(values):
+        value, gradient = value_and_gradient(phi)
+        np.testing.assert_allclose(log_densities[j], value, rtol=1e-5)
+        np.testing.assert_allclose(of_phi[j], gradient, rtol=1e-4, atol=1e-4)
+    expected = naive(model, values, psi, batch, np.full(7, 1 / 7, np.float32))
+    for ours, theirs in zip(jax.tree.leaves(of_psi), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
+
+
 def step_memory(num_particles, hidden, num_data=4):
     """Bytes the compiled OHSMC step needs besides its arguments and results."""
     model, batch = moons_like(hidden)
@@ -80,3 +104,53 @@ def test_trunk_runs_once_for_all_particles():
     trunk = 16 * 2 * (2 * 400 + 400 * 10)
     assert flops(1) > trunk
     assert flops(11) - flops(1) < trunk
+
+
+class TestGradientOfFewParticles:
+    """`gradient_particles`: K particles drawn by weight stand for J in the backward pass."""
+
+    def test_is_unbiased(self):
+        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+        psi = model.init(jax.random.key(1)).psi
+        values = model.sample_prior(jax.random.key(2), psi, 40)
+        log_likelihoods, gradient = one_pass(model, values, psi, batch)
+        weights = jax.nn.softmax(0.2 * log_likelihoods)  # uneven, but not all on one
+        exact = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))])
+
+        def of_few(key, weights):
+            same, gradient = sampled_pass(key, 5, model, values, psi, batch)
+            return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))]), same
+
+        replicates = jax.jit(jax.vmap(of_few, in_axes=(0, None)))
+        found, same = replicates(jax.random.split(jax.random.key(3), 2000), weights)
+        np.testing.assert_allclose(same[0], log_likelihoods, rtol=1e-5)
+
+        def worst_z(found):
+            return np.max(np.abs((found.mean(0) - exact) / (found.std(0) / len(found) ** 0.5)))
+
+        assert worst_z(np.asarray(found)) < 4.5
+        # The test can fail: particles drawn evenly are found out.
+        even, _ = replicates(jax.random.split(jax.random.key(4), 2000), jnp.full(40, 1 / 40))
+        assert worst_z(np.asarray(even)) > 20.0
+
+    def test_the_backward_pass_costs_few_particles(self):
+        """In FLOPs, and in the memory that the forward pass keeps for it."""
+        model = pb.partial_bnn(pb.mlp([2, 8, 64, 64, 1]), "layers/0/*", pb.bernoulli())
+        _, batch = moons_like()
+        psi = jax.eval_shape(model.init, jax.random.key(0)).psi
+        values = jax.ShapeDtypeStruct((400, model.split.dim), jnp.float32)
+
+        def cost(differentiate):
+            def gradient_of_psi(key, values, psi):
+                log_likelihoods, gradient = differentiate(key, model, values, psi, batch)
+                return gradient(jax.nn.softmax(log_likelihoods))
+
+            compiled = jax.jit(gradient_of_psi).lower(jax.random.key(0), values, psi).compile()
+            memory = compiled.memory_analysis()
+            return compiled.cost_analysis()["flops"], memory.temp_size_in_bytes
+
+        all_flops, all_bytes = cost(lambda key, *arguments: one_pass(*arguments))
+        few_flops, few_bytes = cost(lambda key, *arguments: sampled_pass(key, 8, *arguments))
+        # One product of matrices forward, two backward: a third is left.
+        assert few_flops < 0.4 * all_flops
+        assert few_bytes < 0.7 * all_bytes
