@@ -55,7 +55,7 @@ from partialbayes.likelihoods import (
 from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
-from partialbayes.networks import from_nnx, mlp
+from partialbayes.networks import cnn, from_equinox, from_linen, from_nnx, from_params, mlp
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import (
@@ -66,6 +66,7 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.ranking import largest, most_variable_gradient
 from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import (
     multinomial,
@@ -95,11 +96,13 @@ from partialbayes.types import (
     Algorithm,
     Batch,
     Kernel,
+    Likelihood,
     Model,
     Move,
     Network,
     Particles,
     Posterior,
+    Prior,
     Sampler,
 )
 
@@ -115,12 +118,14 @@ __all__ = [
     "Fit",
     "History",
     "Kernel",
+    "Likelihood",
     "Model",
     "Move",
     "Network",
     "Particles",
     "Posterior",
     "Predictive",
+    "Prior",
     "Progress",
     "Refined",
     "Sampler",
@@ -140,6 +145,7 @@ __all__ = [
     "blocks",
     "categorical",
     "centred_on",
+    "cnn",
     "csv_log",
     "custom_likelihood",
     "custom_prior",
@@ -152,7 +158,10 @@ __all__ = [
     "fit",
     "fit_many",
     "forgetting",
+    "from_equinox",
+    "from_linen",
     "from_nnx",
+    "from_params",
     "full_rank_vb",
     "gaussian",
     "geometric_blocks",
@@ -165,6 +174,7 @@ __all__ = [
     "json_lines_log",
     "laplace",
     "laplace_prior",
+    "largest",
     "layer",
     "learned",
     "lift",
@@ -177,6 +187,7 @@ __all__ = [
     "mean_field_vb",
     "mlp",
     "monte_carlo",
+    "most_variable_gradient",
     "multinomial",
     "multivariate_gaussian",
     "nlpd",
