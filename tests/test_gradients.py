@@ -7,7 +7,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.batches import whole
-from partialbayes.gradients import one_pass, sampled_pass
+from partialbayes.gradients import joint_gradient, one_pass, sampled_pass
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -47,6 +47,30 @@ def test_equals_the_naive_weighted_sum(case):
     np.testing.assert_allclose(log_likelihoods, one_by_one, rtol=1e-5)
     expected = naive(model, values, psi, batch, weights)
     for ours, theirs in zip(jax.tree.leaves(gradient(weights)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
+
+
+@pytest.mark.parametrize("case", ["network", "learned noise and prior scale"])
+def test_joint_gradient_equals_the_naive_ones(case):
+    if case == "network":
+        model, batch = moons_like()
+    else:
+        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+    batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
+    psi = model.init(jax.random.key(1)).psi
+    values = model.sample_prior(jax.random.key(2), psi, 7)
+
+    def objective(phi):
+        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
+
+    log_densities, of_phi, of_psi = joint_gradient(model, values, psi, batch)
+    value_and_gradient = jax.jit(jax.value_and_grad(objective))
+    for j, phi in enumerate(values):
+        value, gradient = value_and_gradient(phi)
+        np.testing.assert_allclose(log_densities[j], value, rtol=1e-5)
+        np.testing.assert_allclose(of_phi[j], gradient, rtol=1e-4, atol=1e-4)
+    expected = naive(model, values, psi, batch, np.full(7, 1 / 7, np.float32))
+    for ours, theirs in zip(jax.tree.leaves(of_psi), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
 
 

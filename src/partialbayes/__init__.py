@@ -52,9 +52,10 @@ from partialbayes.likelihoods import (
     poisson,
     student_t,
 )
+from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
-from partialbayes.networks import from_nnx, mlp
+from partialbayes.networks import cnn, from_equinox, from_linen, from_nnx, from_params, mlp
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import (
@@ -65,6 +66,7 @@ from partialbayes.priors import (
     normal,
     student_t_prior,
 )
+from partialbayes.ranking import largest, most_variable_gradient
 from partialbayes.refine import Discrepancy, Refined, StalledError, refine
 from partialbayes.resampling import (
     multinomial,
@@ -78,6 +80,7 @@ from partialbayes.resume import Checkpoints
 from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
 from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
+from partialbayes.stream import Stream, stream
 from partialbayes.subsets import (
     Subset,
     biases,
@@ -93,11 +96,13 @@ from partialbayes.types import (
     Algorithm,
     Batch,
     Kernel,
+    Likelihood,
     Model,
     Move,
     Network,
     Particles,
     Posterior,
+    Prior,
     Sampler,
 )
 
@@ -113,17 +118,20 @@ __all__ = [
     "Fit",
     "History",
     "Kernel",
+    "Likelihood",
     "Model",
     "Move",
     "Network",
     "Particles",
     "Posterior",
     "Predictive",
+    "Prior",
     "Progress",
     "Refined",
     "Sampler",
     "Split",
     "StalledError",
+    "Stream",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
@@ -137,6 +145,7 @@ __all__ = [
     "blocks",
     "categorical",
     "centred_on",
+    "cnn",
     "csv_log",
     "custom_likelihood",
     "custom_prior",
@@ -147,8 +156,12 @@ __all__ = [
     "expected_log_likelihood",
     "fan_in",
     "fit",
+    "fit_many",
     "forgetting",
+    "from_equinox",
+    "from_linen",
     "from_nnx",
+    "from_params",
     "full_rank_vb",
     "gaussian",
     "geometric_blocks",
@@ -161,6 +174,7 @@ __all__ = [
     "json_lines_log",
     "laplace",
     "laplace_prior",
+    "largest",
     "layer",
     "learned",
     "lift",
@@ -173,6 +187,7 @@ __all__ = [
     "mean_field_vb",
     "mlp",
     "monte_carlo",
+    "most_variable_gradient",
     "multinomial",
     "multivariate_gaussian",
     "nlpd",
@@ -204,6 +219,7 @@ __all__ = [
     "smc",
     "split_weights",
     "stratified",
+    "stream",
     "student_t",
     "student_t_prior",
     "svgd",

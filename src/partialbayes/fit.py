@@ -12,21 +12,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from partialbayes import loop
-from partialbayes.batches import checked, num_batches, take
+from partialbayes.batches import checked, num_batches
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count
 from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.resume import Checkpoints, Record
+from partialbayes.source import source_of
 from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
 
 logger = logging.getLogger(__name__)
@@ -105,7 +106,8 @@ def fit(
 
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
-        data: A pair ``(inputs, targets)``, one row per example.
+        data: A pair ``(inputs, targets)``, one row per example; or a `stream`, for data larger
+            than memory.
         epochs: How often to go through the data.
         batch_size: M, rows per step; all of them by default. Where M does not divide N the
             batches are made equal in size, to within one row, and no larger than M.
@@ -139,27 +141,32 @@ def fit(
         >>> trained.history.steps["ess"].shape
         (6,)
     """
-    model = algorithm.model
-    train = checked(model, data, "data")
-    held_out = None if validation is None else checked(model, validation, "validation")
-    plan = make_plan(train.mask.shape[0], epochs, batch_size, evaluate_every, particle_chunk)
-    if isinstance(key, int):
-        key = jax.random.key(key)
-    record = Record.of(checkpoint, plan, key, train, held_out)
+    source = source_of(algorithm, data, batch_size)
+    held_out = None if validation is None else checked(algorithm.model, validation, "validation")
+    plan = make_plan(source.num_rows, epochs, source.batch_size, evaluate_every, particle_chunk)
+    key = jax.random.key(key) if isinstance(key, int) else key
+    record = Record.of(checkpoint, plan, key, source.whole, held_out)
+    carry, done = record.restore(source.start(plan, key), resume)
+    advance = partial(source.advance, plan, key, held_out)
 
-    rows = train.mask.shape[0]
-    first = take(train, jnp.arange(rows, dtype=jnp.int32), jnp.zeros((), jnp.int32), plan.batches)
-    carry = loop.compiled_start(algorithm, plan, key, rows, first)
-    carry, done = record.restore(carry, resume)
+    warned = False
 
-    def advance(carry: loop.Carry, begin: int, end: int) -> loop.Carry:
-        return loop.compiled_run(algorithm, plan, carry, key, train, held_out, begin, end)
+    def look(carry: loop.Carry, begin: int, end: int) -> str:
+        nonlocal warned
+        if (bad_step := int(carry.bad_step)) > 0:
+            has_best = int(carry.best_step) > 0
+            kept = result(plan, carry, bad_step - 1, held_out is not None) if has_best else None
+            raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
+        warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
+        for callback in callbacks:
+            callback(_progress(plan, carry, begin, end, held_out is not None))
+        return "" if held_out is None else f"best validation NLPD {float(carry.best_score):.4f}"
 
-    carry, done = _drive(advance, plan, carry, done, record, callbacks, progress, held_out is not None)
-    trained = _result(plan, carry, done, held_out is not None)
-    if algorithm.finish is None or done < plan.num_steps:
+    carry, done = drive(advance, look, plan, carry, done, record, progress)
+    trained = result(plan, carry, done, held_out is not None)
+    if algorithm.finish is None or source.whole is None or done < plan.num_steps:
         return trained
-    posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, train)
+    posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
     return trained._replace(posterior=posterior, report=report)
 
 
@@ -181,38 +188,42 @@ def make_plan(
     return loop.Plan(batches, epochs * batches, evaluate_every, particle_chunk)
 
 
-def _drive(
+def drive(
     advance: Callable[[loop.Carry, int, int], loop.Carry],
+    look: Callable[[loop.Carry, int, int], str],
     plan: loop.Plan,
     carry: loop.Carry,
     done: int,
     record: Record,
-    callbacks: Sequence[Callback],
     progress: bool,
-    has_validation: bool,
 ) -> tuple[loop.Carry, int]:
-    """Run to the end, or to Ctrl-C, piece by piece. Returns the carry and the steps done."""
+    """Run to the end, or to Ctrl-C, piece by piece.
+
+    Args:
+        advance: ``(carry, begin, end) -> carry``, the compiled loop.
+        look: ``(carry, begin, end) -> text``, what the host does after each piece, and what the
+            progress bar is to say; it raises to stop the run.
+        plan: The plan of the run.
+        carry: Where to start from.
+        done: Steps done already.
+        record: Its checkpoint.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The carry and the steps done.
+    """
     carry = advance(carry, done, done)  # no steps: compiles, so that the first piece is timed right
-    piece, warned = 1, False
+    piece = 1
     bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
     with bar, _deferred_interrupt() as interrupted:
         while done < plan.num_steps and not interrupted():
             end = min(done + piece, plan.num_steps, record.next_stop(done))
             before = time.perf_counter()
             carry = advance(carry, done, end)
-            bad_step = int(carry.bad_step)  # waits for the piece to end
+            carry.best_step.block_until_ready()
             seconds = time.perf_counter() - before
-            if bad_step > 0:
-                kept = (
-                    _result(plan, carry, bad_step - 1, has_validation) if carry.best_step > 0 else None
-                )
-                raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
-            warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
-            for callback in callbacks:
-                callback(_progress(plan, carry, done, end, has_validation))
+            bar.set_postfix_str(look(carry, done, end), refresh=False)
             bar.update(end - done)
-            if has_validation and np.isfinite(score := float(carry.best_score)):
-                bar.set_postfix_str(f"best validation NLPD {score:.4f}", refresh=False)
             done = end
             record.save_if_due(carry, done)
             piece = max(1, min(16 * piece, int(piece * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
@@ -255,7 +266,8 @@ def _progress(
     return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best)
 
 
-def _result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:
+def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:
+    """What `fit` returns after ``num_steps`` steps."""
     evaluated = plan.evaluated()
     evaluated = evaluated[evaluated <= num_steps]
     scores = np.asarray(carry.scores)[: len(evaluated)] if has_validation else np.zeros(0)

@@ -89,9 +89,10 @@ def advance(
     key: PRNGKey,
     batch: Batch,
     validation: Batch | None,
-    step: Int[Array, ""],
+    step: Int[Array, ""] | int,
 ) -> Carry:
     """One step on one batch, and the evaluation if it is due."""
+    step = jnp.asarray(step, jnp.int32)
     key_step = jax.random.fold_in(jax.random.fold_in(key, 2), step)
     state, info = algorithm.step(key_step, carry.state, batch)
     failed = ~jnp.isfinite(info["loss"]) & (carry.bad_step == 0)
@@ -139,8 +140,8 @@ def run(
     key: PRNGKey,
     train: Batch,
     validation: Batch | None,
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
+    begin: Int[Array, ""] | int,
+    end: Int[Array, ""] | int,
 ) -> Carry:
     """Steps ``begin`` to ``end − 1`` on data that are on the device."""
     rows = train.mask.shape[0]
@@ -152,18 +153,19 @@ def run(
         batch = take(train, order, index, plan.batches)
         return advance(algorithm, plan, carry._replace(order=order), key, batch, validation, step)
 
+    begin, end = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
     return jax.lax.fori_loop(begin, end, body, carry)
 
 
-compiled_start = jax.jit(start, static_argnames=("algorithm", "plan", "rows"))
-compiled_run = jax.jit(run, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
-compiled_advance = jax.jit(advance, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
-
-
-@partial(jax.jit, static_argnames=("algorithm",))
-def compiled_finish(
+def finish(
     algorithm: Algorithm, key: PRNGKey, posterior: Posterior, train: Batch
 ) -> tuple[Posterior, Report]:
     """The algorithm's second stage; only called where there is one."""
     assert algorithm.finish is not None
     return algorithm.finish(jax.random.fold_in(key, 3), posterior, train)
+
+
+compiled_start = jax.jit(start, static_argnames=("algorithm", "plan", "rows"))
+compiled_run = jax.jit(run, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
+compiled_advance = jax.jit(advance, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
+compiled_finish = jax.jit(finish, static_argnames=("algorithm",))

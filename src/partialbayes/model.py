@@ -96,7 +96,6 @@ def partial_bnn(
 
 def _divide(network: Network, stochastic: Selection) -> Split:
     """The split of the network's weights, from their shapes alone."""
-    key = jax.random.key(0)
     order: list[str] = []
 
     def init(key: PRNGKey) -> PyTree:
@@ -105,9 +104,9 @@ def _divide(network: Network, stochastic: Selection) -> Split:
         order.extend(defined_order(params))
         return params
 
-    shapes = jax.eval_shape(init, key)
+    shapes = jax.eval_shape(init, jax.random.key(0))
     if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes)):
-        shapes = network.init(key)  # integers and the like are kept with their values
+        shapes = network.init(jax.random.key(0))  # integers and the like are kept with their values
     return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order)
 
 

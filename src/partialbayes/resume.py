@@ -51,7 +51,7 @@ class Record:
         checkpoint: Checkpoints | str | Path | None,
         plan: loop.Plan,
         key: PRNGKey,
-        train: Batch,
+        train: Batch | None,
         validation: Batch | None,
     ) -> Record:
         """The record of a run with these settings, key and data."""
@@ -65,7 +65,7 @@ class Record:
             "kind": "training run",
             "the plan (epochs, batch_size, evaluate_every)": list(plan),
             "the key": np.asarray(jax.random.key_data(key)).tolist(),
-            "the data": fingerprint(train),
+            "the data": None if train is None else fingerprint(train),
             "the validation data": None if validation is None else fingerprint(validation),
         }
         return cls(settings, plan.num_steps, description)

@@ -75,7 +75,8 @@ def swag(
 ) -> Algorithm:
     """Train as MAP, then fit a normal law to where the optimiser goes.
 
-    Before the first snapshot the posterior is the current point.
+    Before the first snapshot the posterior is the current point. So where `fit` scores validation
+    data, it may return a point of the warm-up if no later posterior does better.
 
     Args:
         model: What to train.

@@ -23,7 +23,8 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
 
     Returns:
         The network; the paths of its weights are the module's attribute names, such as
-        ``layers/0/kernel``. State that is not a parameter stays as it is.
+        ``layers/0/kernel``. It is in evaluation mode: dropout is off, and state that is not a
+        parameter (batch statistics) stays as it is. The module itself is not touched.
 
     Example:
         >>> from flax import nnx
@@ -33,13 +34,16 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
     from flax import nnx
 
     def parts(source: Any) -> tuple[Any, Any, Any]:
-        if isinstance(source, nnx.Module):
-            source.eval()
-        return nnx.split(source, nnx.Param, ...)
+        copy = nnx.clone(source)
+        copy.eval()
+        return nnx.split(copy, nnx.Param, ...)
+
+    def weights(source: Any, state: Any) -> PyTree:
+        return _in_defined_order(nnx.to_pure_dict(state), source)
 
     if isinstance(module, nnx.Module):
         graph, own, rest = parts(module)
-        start = nnx.to_pure_dict(own)
+        start = weights(module, own)
 
         def init(key: PRNGKey) -> PyTree:
             return start
@@ -47,17 +51,40 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
         graph, own, rest = parts(module(nnx.Rngs(0)))
 
         def init(key: PRNGKey) -> PyTree:
-            _, fresh, _ = parts(module(nnx.Rngs(key)))
-            return nnx.to_pure_dict(fresh)
+            fresh = module(nnx.Rngs(key))
+            return weights(fresh, nnx.state(fresh, nnx.Param))
     else:
         raise TypeError(
             f"module must be an nnx.Module or a function from nnx.Rngs to one, not {type(module)}."
         )
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        state = jax.tree.map(lambda leaf: leaf, own)
+        # Copies: what the call changes in them is dropped.
+        state, frozen = jax.tree.map(lambda leaf: leaf, (own, rest))
         nnx.replace_by_pure_dict(state, params)
-        merged: Any = nnx.merge(graph, state, rest)
-        return merged(inputs)
+        merged: Any = nnx.merge(graph, state, frozen)
+        before = jax.tree.leaves(nnx.state(merged, nnx.RngCount))
+        outputs = merged(inputs)
+        after = jax.tree.leaves(nnx.state(merged, nnx.RngCount))
+        if any(a is not b for a, b in zip(after, before, strict=True)):
+            raise ValueError(
+                "the module draws random numbers when it is called in evaluation mode, so its outputs "
+                "are no function of its weights and inputs; switch that off in the module."
+            )
+        return outputs
 
     return Network(init, apply)
+
+
+def _in_defined_order(state: Any, module: Any) -> Any:
+    """The same dictionary in the order in which the module's attributes were set."""
+    if not isinstance(state, dict):
+        return state
+    names = list(vars(module)) if hasattr(module, "__dict__") else []
+
+    def child(name: Any) -> Any:
+        return getattr(module, name, None) if isinstance(name, str) else module[name]
+
+    known = sorted((name for name in state if name in names), key=names.index)
+    others = [name for name in state if name not in names]
+    return {name: _in_defined_order(state[name], child(name)) for name in (*known, *others)}

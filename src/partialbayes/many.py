@@ -1,0 +1,212 @@
+"""Many runs as one compiled program: seeds, splits of the data, hyperparameters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key, PyTree
+
+from partialbayes import loop
+from partialbayes.batches import checked, take
+from partialbayes.checks import num_rows, require_count
+from partialbayes.fit import Fit, drive, make_plan, result
+from partialbayes.resume import Checkpoints, Record
+from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report
+
+logger = logging.getLogger(__name__)
+
+Build: TypeAlias = Callable[[Any], Algorithm]
+
+
+def fit_many(
+    build: Algorithm | Build,
+    data: Any,
+    *,
+    epochs: int,
+    repeats: int | None = None,
+    hyperparameters: PyTree = None,
+    batch_size: int | None = None,
+    validation: Any = None,
+    evaluate_every: int | None = None,
+    key: PRNGKey | int = 0,
+    progress: bool = True,
+    checkpoint: Checkpoints | str | None = None,
+    resume: bool = False,
+) -> list[Fit]:
+    """Train R times at once, as one program mapped over the runs.
+
+    Args:
+        build: An algorithm, to be run with R keys; or a function from one row of
+            ``hyperparameters`` to an algorithm.
+        data: A pair ``(inputs, targets)`` that all runs share, or a list of R pairs of equal
+            shapes, one for each run.
+        epochs: As in `fit`.
+        repeats: R; not needed where ``data`` or ``hyperparameters`` say it.
+        hyperparameters: A pytree of arrays with a leading axis of length R.
+        batch_size: As in `fit`.
+        validation: A pair, or a list of R pairs.
+        evaluate_every: As in `fit`.
+        key: As in `fit`; each run has its own, folded from it.
+        progress: Whether to show a progress bar.
+        checkpoint: As in `fit`, one file for all the runs.
+        resume: As in `fit`.
+
+    Returns:
+        One `Fit` per run. A run that diverged does not stop the others: its history holds NaN
+        from that step on, its posterior is the best before, and a warning is logged.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> def build(variance):
+        ...     return pb.ohsmc(model, num_particles=10, kernel=pb.random_walk(variance))
+        >>> variances = jnp.array([0.01, 0.1])
+        >>> runs = pb.fit_many(
+        ...     build, (x, x), epochs=2, hyperparameters=variances, validation=(x, x), progress=False
+        ... )
+        >>> best = min(runs, key=lambda run: run.history.validation_nlpd.min())
+    """
+    count = _count(repeats, hyperparameters, data, validation)
+    first = None if hyperparameters is None else jax.tree.map(lambda leaf: leaf[0], hyperparameters)
+    one = _algorithm(build, first)
+    train = _checked_many(one.model, data, "data")
+    held_out = None if validation is None else _checked_many(one.model, validation, "validation")
+    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every, None)
+    key = jax.random.key(key) if isinstance(key, int) else key
+    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count))
+    mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
+
+    record = Record.of(checkpoint, plan, key, train, held_out)
+    carry = _start(build, plan, mapped, hyperparameters, keys, train)
+    carry, done = record.restore(carry, resume)
+
+    def advance(carry: loop.Carry, begin: int, end: int) -> loop.Carry:
+        return _run(build, plan, mapped, hyperparameters, carry, keys, train, held_out, begin, end)
+
+    def look(carry: loop.Carry, begin: int, end: int) -> str:
+        return f"{count} runs at once"
+
+    carry, done = drive(advance, look, plan, carry, done, record, progress)
+    diverged = np.flatnonzero(np.asarray(carry.bad_step))
+    if diverged.size:
+        logger.warning("%d of %d runs diverged: %s", diverged.size, count, diverged.tolist())
+    reports: Report = {}
+    if one.finish is not None and done == plan.num_steps:
+        best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
+        carry = carry._replace(best=best)
+
+    def unstack(index: int) -> Fit:
+        own, report = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
+        return result(plan, own, done, held_out is not None)._replace(report=report)
+
+    return [unstack(index) for index in range(count)]
+
+
+class _Mapped(NamedTuple):
+    """Which data have a leading axis of runs."""
+
+    data: bool
+    validation: bool
+
+
+def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: Any) -> int:
+    """R, from whatever says it; all that say it must agree."""
+    said = {}
+    if repeats is not None:
+        require_count("repeats", repeats, "for example repeats=10.")
+        said["repeats"] = repeats
+    if jax.tree.leaves(hyperparameters):
+        said["hyperparameters"] = num_rows("hyperparameters", hyperparameters)
+    for name, pairs in (("data", data), ("validation", validation)):
+        if isinstance(pairs, list):
+            said[name] = len(pairs)
+    if not said:
+        raise ValueError("say how many runs there are: repeats=, hyperparameters=, or a list of data.")
+    if len(set(said.values())) > 1:
+        told = ", ".join(f"{name} says {count}" for name, count in said.items())
+        raise ValueError(f"the number of runs is not clear: {told}.")
+    return int(next(iter(said.values())))
+
+
+def _checked_many(model: Model, data: Any, name: str) -> Batch:
+    if not isinstance(data, list):
+        return checked(model, data, name)
+    runs = [checked(model, pair, f"{name} of run {index}") for index, pair in enumerate(data)]
+    shapes = {str(jax.tree.map(jnp.shape, run)) for run in runs}
+    if len(shapes) > 1:
+        raise ValueError(f"{name} must have the same shapes in every run; cut the sets to one size.")
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+
+
+def _algorithm(build: Algorithm | Build, hyperparameters: PyTree) -> Algorithm:
+    return build if isinstance(build, Algorithm) else build(hyperparameters)
+
+
+@partial(jax.jit, static_argnames=("build", "plan", "mapped"))
+def _start(
+    build: Algorithm | Build,
+    plan: loop.Plan,
+    mapped: _Mapped,
+    hyperparameters: PyTree,
+    keys: Key[Array, " run"],
+    train: Batch,
+) -> loop.Carry:
+    def one(hyperparameters: PyTree, key: PRNGKey, train: Batch) -> loop.Carry:
+        rows = train.mask.shape[0]
+        order = jnp.arange(rows, dtype=jnp.int32)
+        batch = take(train, order, jnp.zeros((), jnp.int32), plan.batches)
+        return loop.start(_algorithm(build, hyperparameters), plan, key, rows, batch)
+
+    return jax.vmap(one, in_axes=(0, 0, 0 if mapped.data else None))(hyperparameters, keys, train)
+
+
+@partial(jax.jit, static_argnames=("build", "plan", "mapped"), donate_argnames=("carry",))
+def _run(
+    build: Algorithm | Build,
+    plan: loop.Plan,
+    mapped: _Mapped,
+    hyperparameters: PyTree,
+    carry: loop.Carry,
+    keys: Key[Array, " run"],
+    train: Batch,
+    validation: Batch | None,
+    begin: Int[Array, ""] | int,
+    end: Int[Array, ""] | int,
+) -> loop.Carry:
+    def one(
+        hyperparameters: PyTree,
+        carry: loop.Carry,
+        key: PRNGKey,
+        train: Batch,
+        validation: Batch | None,
+    ) -> loop.Carry:
+        algorithm = _algorithm(build, hyperparameters)
+        return loop.run(algorithm, plan, carry, key, train, validation, begin, end)
+
+    axes = (0, 0, 0, 0 if mapped.data else None, 0 if mapped.validation else None)
+    return jax.vmap(one, in_axes=axes)(hyperparameters, carry, keys, train, validation)
+
+
+@partial(jax.jit, static_argnames=("build", "mapped"))
+def _finish(
+    build: Algorithm | Build,
+    mapped: _Mapped,
+    hyperparameters: PyTree,
+    keys: Key[Array, " run"],
+    posteriors: Posterior,
+    train: Batch,
+) -> tuple[Posterior, Report]:
+    def one(
+        hyperparameters: PyTree, key: PRNGKey, posterior: Posterior, train: Batch
+    ) -> tuple[Posterior, Report]:
+        return loop.finish(_algorithm(build, hyperparameters), key, posterior, train)
+
+    axes = (0, 0, 0, 0 if mapped.data else None)
+    return jax.vmap(one, in_axes=axes)(hyperparameters, keys, posteriors, train)

@@ -1,0 +1,76 @@
+"""Many runs at once are the same runs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import partialbayes as pb
+from tests.oracles import conjugate
+
+ORACLE = conjugate()
+DATA = (ORACLE.inputs, ORACLE.targets)
+SETTINGS = {"epochs": 2, "batch_size": 8, "validation": DATA, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def _no_key_checks():
+    # The checker of key reuse gives a false alarm on a loop under vmap.
+    with jax.debug_key_reuse(False):
+        yield
+
+
+def build(variance):
+    return pb.ohsmc(ORACLE.model, num_particles=8, kernel=pb.random_walk(variance))
+
+
+def test_seeds_equal_single_runs():
+    algorithm = build(0.01)
+    runs = pb.fit_many(algorithm, DATA, repeats=3, key=4, **SETTINGS)
+    assert len(runs) == 3
+    for index, run in enumerate(runs):
+        alone = pb.fit(algorithm, DATA, key=jax.random.fold_in(jax.random.key(4), index), **SETTINGS)
+        np.testing.assert_allclose(run.history.steps["loss"], alone.history.steps["loss"], rtol=1e-4)
+        assert run.history.best_step == alone.history.best_step
+        np.testing.assert_allclose(
+            run.posterior.particles.values, alone.posterior.particles.values, rtol=1e-3, atol=1e-4
+        )
+
+
+def test_hyperparameters_and_data_sets():
+    halves = [(ORACLE.inputs[:15], ORACLE.targets[:15]), (ORACLE.inputs[15:], ORACLE.targets[15:])]
+    variances = jnp.array([0.01, 1.0])
+    runs = pb.fit_many(build, halves, hyperparameters=variances, **SETTINGS)
+    spread = [float(run.posterior.particles.values.std(axis=0).mean()) for run in runs]
+    assert spread[1] > spread[0]
+    alone = pb.fit(build(1.0), halves[1], key=jax.random.fold_in(jax.random.key(0), 1), **SETTINGS)
+    np.testing.assert_allclose(runs[1].history.steps["loss"], alone.history.steps["loss"], rtol=1e-4)
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(caplog):
+    import optax
+
+    def map_at(rate):
+        return pb.map_estimate(ORACLE.model, optimizer=optax.sgd(rate))
+
+    runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-4, 1e9]), **SETTINGS | {"epochs": 10})
+    assert np.isfinite(runs[0].history.steps["loss"]).all()
+    assert not np.isfinite(runs[1].history.steps["loss"]).all()
+    assert "1 of 2 runs diverged: [1]" in caplog.text
+
+
+def test_second_stage_runs_for_each():
+    staged = pb.then(pb.map_estimate(ORACLE.model), pb.laplace(num_particles=6))
+    runs = pb.fit_many(staged, DATA, repeats=2, **SETTINGS)
+    assert all(run.posterior.particles.values.shape == (6, 3) for run in runs)
+    assert all(run.report for run in runs)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="say how many runs"):
+        pb.fit_many(build(0.1), DATA, **SETTINGS)
+    with pytest.raises(ValueError, match="repeats says 3, data says 2"):
+        pb.fit_many(build(0.1), [DATA, DATA], repeats=3, **SETTINGS)
+    short = (ORACLE.inputs[:4], ORACLE.targets[:4])
+    with pytest.raises(ValueError, match="same shapes in every run"):
+        pb.fit_many(build(0.1), [DATA, short], **SETTINGS | {"batch_size": 2})
