@@ -25,7 +25,7 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     ),
     "backward_ohsmc": lambda model: pb.backward_ohsmc(model, num_particles=16),
     "poisson_ohsmc": lambda model: pb.poisson_ohsmc(
-        model, log_c=600.0, intensity=500.0, subset_size=8, num_particles=16
+        model, log_c=2000.0, intensity=1500.0, subset_size=4, num_particles=16
     ),
     "ekf": lambda model: pb.ekf(model, num_particles=16),
     "map": lambda model: pb.map_estimate(model),
