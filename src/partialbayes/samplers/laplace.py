@@ -10,6 +10,10 @@ exact Hessian.
 
 A direction in which P is smaller than the prior's own precision (one over its variance), negative
 included, has no Gaussian of its own: there the prior's variance is used, and the report counts it.
+
+Where the outputs are far from linear in φ (a hidden layer, few data) draws of this Gaussian leave
+the bent region where the posterior is, and predict worse than the mode: use it on a last layer, or
+a sampler of chains.
 """
 
 from __future__ import annotations

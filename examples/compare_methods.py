@@ -1,0 +1,82 @@
+"""Every method of the library on two moons: one table, one rule of model selection for all.
+
+Each trains the same network for 100 epochs and returns the posterior with the best validation NLPD;
+the scores are of the predictive mixture on test data. Seconds include compilation.
+Run: python examples/compare_methods.py [--epochs 100] [--only hmc]
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+from sklearn.datasets import make_moons
+
+import partialbayes as pb
+
+# A new method is one line here. Those in FULL_BATCH are defined by all the data at once.
+METHODS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
+    "MAP": lambda model: pb.map_estimate(model),
+    "OHSMC": lambda model: pb.ohsmc(model),
+    "OHSMC, forgetting": lambda model: pb.ohsmc(model, kernel=pb.forgetting()),
+    "OHSMC, backward": lambda model: pb.backward_ohsmc(model),
+    "SMC": lambda model: pb.smc(model, num_particles=200),
+    "SGSMC": lambda model: pb.sgsmc(model, num_particles=200),
+    "SGSMC-HMC": lambda model: pb.then(pb.sgsmc(model, num_particles=200), pb.hmc()),
+    "OHSMC-tempered SMC": lambda model: pb.then(pb.ohsmc(model), pb.tempered_smc()),
+    "MAP-HMC": lambda model: pb.then(pb.map_estimate(model), pb.hmc()),
+    "MAP-HMC, adapted": lambda model: pb.then(
+        pb.map_estimate(model), pb.hmc(step_size=pb.adapted(), num_leapfrog=10)
+    ),
+    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.nuts()),
+    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.laplace()),
+    "MAP-Laplace, diagonal": lambda model: pb.then(
+        pb.map_estimate(model), pb.laplace(covariance="diagonal")
+    ),
+    "VB, mean field": lambda model: pb.mean_field_vb(model),
+    "VB, full rank": lambda model: pb.full_rank_vb(model),
+    "EKF": lambda model: pb.ekf(model),
+    "SWAG": lambda model: pb.swag(model, rank=100, warm_up=300),
+    "SWAG, psi too": lambda model: pb.swag(model, rank=100, warm_up=300, sample_psi=True),
+    "SGLD": lambda model: pb.sgld(model),
+    "SVGD": lambda model: pb.svgd(model),
+    "Particle gradient": lambda model: pb.particle_gradient_descent(model),
+    "Monte Carlo": lambda model: pb.monte_carlo(model),
+    "Monte Carlo, bound": lambda model: pb.monte_carlo(model, objective=pb.expected_log_likelihood),
+    "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 5),
+    "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=200), 5),
+}
+FULL_BATCH = {"SMC", "OHSMC, backward", "Monte Carlo"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--only", default="", help="part of the name of the methods to run")
+    arguments = parser.parse_args()
+    x, y = make_moons(300, noise=0.3, random_state=2)
+    train, validation, test = ((x[i : i + 100], y[i : i + 100]) for i in (0, 100, 200))
+    model = pb.partial_bnn(pb.mlp([2, 100, 20, 5, 1]), "layers/2/**", pb.bernoulli())
+
+    print(f"{'method':<24}{'NLPD':>8}{'ECE':>8}{'accuracy':>10}{'seconds':>9}")
+    for name, build in METHODS.items():
+        if arguments.only.lower() not in name.lower():
+            continue
+        start = time.perf_counter()
+        posterior = pb.fit(
+            build(model),
+            train,
+            epochs=arguments.epochs,
+            batch_size=None if name in FULL_BATCH else 20,
+            validation=validation,
+            progress=False,
+        ).posterior
+        nlpd = float(pb.nlpd(pb.log_predictive_density(model, posterior, test)))
+        seconds = time.perf_counter() - start
+        probability = pb.predict(model, posterior, test[0]).mean
+        ece = float(pb.expected_calibration_error(probability, test[1]))
+        accuracy = float(pb.accuracy(probability, test[1]))
+        print(f"{name:<24}{nlpd:>8.3f}{ece:>8.3f}{accuracy:>10.2f}{seconds:>9.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
