@@ -48,6 +48,23 @@ METHODS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
 FULL_BATCH = {"SMC", "OHSMC, backward", "Monte Carlo"}
 
 
+def train_by(algorithm: pb.Algorithm, name: str, epochs: int, train, validation) -> pb.Posterior:
+    try:
+        return pb.fit(
+            algorithm,
+            train,
+            epochs=epochs,
+            batch_size=None if name in FULL_BATCH else 20,
+            validation=validation,
+            progress=False,
+        ).posterior
+    except pb.TrainingDivergedError as error:
+        if error.fit is None:
+            raise
+        print(f"({name} diverged at step {error.step}; the best before that is scored)")
+        return error.fit.posterior
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=100)
@@ -62,14 +79,7 @@ def main() -> None:
         if arguments.only.lower() not in name.lower():
             continue
         start = time.perf_counter()
-        posterior = pb.fit(
-            build(model),
-            train,
-            epochs=arguments.epochs,
-            batch_size=None if name in FULL_BATCH else 20,
-            validation=validation,
-            progress=False,
-        ).posterior
+        posterior = train_by(build(model), name, arguments.epochs, train, validation)
         nlpd = float(pb.nlpd(pb.log_predictive_density(model, posterior, test)))
         seconds = time.perf_counter() - start
         probability = pb.predict(model, posterior, test[0]).mean

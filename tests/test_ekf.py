@@ -1,5 +1,7 @@
 """The extended Kalman filter against closed forms; that it follows the recursion is in `test_kalman`."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,7 +61,7 @@ def test_several_outputs(kind):
     batch = batch._replace(mask=batch.mask.at[-1].set(False))  # the last row does not count
     law = some_law(6)
     psi = model.init(jax.random.key(0)).psi
-    updated, log_evidence = kalman_update(model, psi, batch, law)
+    updated, log_evidence = jax.jit(partial(kalman_update, model))(psi, batch, law)
 
     design = np.concatenate([np.kron(x, np.eye(2)) for x in np.asarray(INPUTS[:6], np.float64)])
     mean, covariance = np.asarray(law.mean), np.asarray(law.factor @ law.factor.T, np.float64)
@@ -90,7 +92,8 @@ def test_two_classes_are_a_bernoulli():
     odds = linear(1, pb.bernoulli())
     batch = whole(INPUTS, labels)
     results = [
-        kalman_update(model, model.init(jax.random.key(0)).psi, batch, law) for model in (classes, odds)
+        jax.jit(partial(kalman_update, model))(model.init(jax.random.key(0)).psi, batch, law)
+        for model in (classes, odds)
     ]
     for first, second in zip(*map(jax.tree.leaves, results), strict=True):
         np.testing.assert_allclose(first, second, atol=1e-4)
@@ -112,6 +115,7 @@ LIKELIHOODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_trains_a_network(name):
     likelihood, outputs, kind = LIKELIHOODS[name]

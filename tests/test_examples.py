@@ -7,6 +7,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
 SLOW = {"two_moons.py"}  # `make demo`
+ELSEWHERE = {"compare_methods.py"}  # tests/test_compare.py
 SHORT = {  # shown as "this is all it takes"
     "flax_model.py",
     "equinox_model.py",
@@ -18,6 +19,8 @@ SHORT = {  # shown as "this is all it takes"
 
 def scripts():
     for script in sorted(FOLDER.glob("*.py")):
+        if script.name in ELSEWHERE:
+            continue
         marks = (pytest.mark.slow,) if script.name in SLOW else ()
         yield pytest.param(script, marks=marks, id=script.stem)
 
@@ -25,6 +28,7 @@ def scripts():
 @pytest.mark.parametrize("script", list(scripts()))
 def test_example_runs(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
     assert "nan" not in capsys.readouterr().out.lower().split()
 

@@ -113,7 +113,7 @@ def shapes(tree):
 
 
 def parameters_of(likelihood, outputs):
-    latent = {entry.name: entry.start for entry in likelihood.latents}
+    latent = {entry.name: entry.start() for entry in likelihood.latents}
     return likelihood.parameters(arrays(outputs), likelihood.init(), latent)
 
 
@@ -147,6 +147,14 @@ def test_values_are_in_their_own_units():
     learned = pb.multivariate_gaussian(pb.learned(COVARIANCE))
     np.testing.assert_allclose(learned.values(learned.init(), {})["covariance"], COVARIANCE, rtol=1e-5)
     assert learned.init().shape == (3,)  # as many numbers as a symmetric matrix has
+
+
+@every_case
+def test_model_is_hashable(case):
+    """The driver compiles once per algorithm, by its hash."""
+    outputs = jax.tree.map(lambda leaf: leaf.shape[-1], case.outputs)
+    width = sum(jax.tree.leaves(outputs))
+    hash(pb.ohsmc(pb.partial_bnn(pb.mlp([1, width]), "**", case.likelihood), num_particles=2))
 
 
 def test_beta_nll_weights_the_gradient_and_nothing_else():

@@ -290,6 +290,8 @@ def test_convolution_of_the_paper_equals_flax():
     np.testing.assert_allclose(
         network.apply(params, images), Paper().apply(variables, images), rtol=1e-4, atol=1e-5
     )
+    gradient = jax.jit(jax.grad(lambda params: network.apply(params, images).sum()))(params)
+    assert all((leaf != 0.0).any() for leaf in jax.tree.leaves(gradient))
     with pytest.raises(ValueError, match=r"this network takes \(examples, 28, 28, 1\)"):
         network.apply(params, images[..., 0][..., None, :])
 

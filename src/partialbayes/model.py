@@ -111,6 +111,7 @@ def _divide(network: Network, stochastic: Selection) -> Split:
 
 
 def _latent_prior(latent: Latent) -> tuple[Prior, int]:
-    split: Split = split_weights({latent.name: latent.start}, "**")
-    prior = normal(mean=jnp.ravel(latent.start)) if latent.prior is None else latent.prior
+    start = latent.start()
+    split: Split = split_weights({latent.name: start}, "**")
+    prior = normal(mean=jnp.ravel(start)) if latent.prior is None else latent.prior
     return prior(split), split.dim

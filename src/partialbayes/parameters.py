@@ -118,7 +118,7 @@ def parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Param
     if isinstance(value, Learned):
         return Parameter(shape, start, (), lambda learned, latent: constraint.bind(learned))
     if isinstance(value, Sampled):
-        latents = (Latent(name, start(), value.prior),)
+        latents = (Latent(name, start, value.prior),)
         return Parameter(shape, tuple, latents, lambda learned, latent: constraint.bind(latent[name]))
     return Parameter(shape, tuple, (), lambda *_: jnp.asarray(chosen, jnp.result_type(float)))
 

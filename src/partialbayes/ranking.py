@@ -75,7 +75,7 @@ def most_variable_gradient(
     rows = num_rows("inputs", inputs)
     targets = likelihood.check(jax.eval_shape(network.apply, params, inputs), targets)
     learned = likelihood.init()
-    latent = {entry.name: entry.start for entry in likelihood.latents}
+    latent = {entry.name: entry.start() for entry in likelihood.latents}
     leaves, treedef = jax.tree.flatten(params)
     trained = [_trains(leaf) for leaf in leaves]
 

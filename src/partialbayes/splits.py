@@ -168,15 +168,16 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
     """The split of a φ that ends with the likelihood's random parameters."""
     if not latents:
         return split
+    starts = [jax.eval_shape(latent.start) for latent in latents]
     extra = tuple(
-        Leaf(f"likelihood/{latent.name}", jnp.shape(latent.start), jnp.result_type(latent.start))
-        for latent in latents
+        Leaf(f"likelihood/{latent.name}", start.shape, start.dtype)
+        for latent, start in zip(latents, starts, strict=True)
     )
     ends = split.dim + np.cumsum([leaf.size for leaf in extra])
 
     def extended(params: PyTree) -> tuple[Array, dict[str, Array]]:
         phi, psi = split.split(params)
-        return jnp.concatenate([phi, *(jnp.ravel(latent.start) for latent in latents)]), psi
+        return jnp.concatenate([phi, *(jnp.ravel(latent.start()) for latent in latents)]), psi
 
     def read(phi: Array) -> dict[str, Array]:
         return {

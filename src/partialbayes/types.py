@@ -95,13 +95,14 @@ class Latent(NamedTuple):
 
     Attributes:
         name: What it is called, such as ``"variance"``.
-        start: Where it starts, in the unconstrained coordinates it has in φ (a logarithm, say).
+        start: ``() ->`` where it starts, in the unconstrained coordinates it has in φ (a
+            logarithm, say).
         prior: Its prior, in the same coordinates, flattened; a normal of scale one around
             the start if None.
     """
 
     name: str
-    start: Float[Array, ...]
+    start: Callable[[], Array]
     prior: PriorBuilder | None
 
 

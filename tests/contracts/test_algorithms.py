@@ -20,7 +20,6 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
         model, num_particles=16, resample=pb.when_ess_below(0.5, pb.systematic)
     ),
     "ohsmc, ou": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.ornstein_uhlenbeck(0.1)),
-    "ohsmc, forgetting": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.forgetting()),
     "ohsmc, kernel with memory, gradient of few": lambda model: pb.ohsmc(
         model, num_particles=16, kernel=pb.adapted_metropolis(), gradient_particles=4
     ),
@@ -29,7 +28,6 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
         model, log_c=2000.0, intensity=1500.0, subset_size=4, num_particles=16
     ),
     "ekf": lambda model: pb.ekf(model, num_particles=16),
-    "ekf, diagonal": lambda model: pb.ekf(model, num_particles=16, variance=0.01, covariance="diagonal"),
     "map": lambda model: pb.map_estimate(model),
     "map, hmc": lambda model: pb.then(
         pb.map_estimate(model), pb.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8)

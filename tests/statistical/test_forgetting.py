@@ -55,7 +55,7 @@ def average(kernel, model, data):
     ("kernel", "gram"),
     [
         (pb.forgetting("full"), CORRELATED),
-        (pb.forgetting("full"), np.eye(2)),
+        pytest.param(pb.forgetting("full"), np.eye(2), marks=pytest.mark.slow),
         (pb.forgetting("diagonal"), np.eye(2)),
     ],
     ids=["full, correlated", "full", "diagonal"],
@@ -71,7 +71,10 @@ def test_reaches_the_posterior_within_three_percent(kernel, gram):
     assert abs(correlation - expected) < 0.02
 
 
-@pytest.mark.parametrize("kernel", [pb.forgetting("diagonal"), pb.random_walk(0.01)])
+@pytest.mark.parametrize(
+    "kernel",
+    [pb.forgetting("diagonal"), pytest.param(pb.random_walk(0.01), marks=pytest.mark.slow)],
+)
 def test_of_the_test_kernels_that_miss_the_correlations_miss_the_posterior(kernel):
     model, data, _, covariance = regression(CORRELATED)
     _, found = average(kernel, model, data)

@@ -84,7 +84,7 @@ def some_batches():
         (pb.random_walk, VARIANCE, random_walk_step),
         (pb.ornstein_uhlenbeck, TIME, ornstein_uhlenbeck_step),
         # What guides the particles the weights take back: the recursion is the random walk's.
-        (pb.guided_langevin, VARIANCE, random_walk_step),
+        pytest.param(pb.guided_langevin, VARIANCE, random_walk_step, marks=pytest.mark.slow),
     ],
     ids=["random walk", "ornstein-uhlenbeck", "guided langevin"],
 )

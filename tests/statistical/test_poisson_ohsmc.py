@@ -46,20 +46,17 @@ def test_expectation_over_the_poisson_law_and_all_batches_is_the_likelihood():
     assert expectation == pytest.approx(math.exp(rows.sum()), rel=1e-10)
 
 
-def z_score(log_c_used: float, phi: float = 0.7, num: int = 100_000) -> float:
+def test_estimates_have_that_expectation():
+    phi, num = 0.7, 50_000
     values = jnp.full((num, 1), phi)
     estimates = jax.jit(
         lambda key: poisson_estimates(key, MODEL, values, PSI, BATCH, LOG_C, INTENSITY, 1)
     )(jax.random.key(1))
-    exact = log_likelihoods(phi).sum() + log_c_used - LOG_C
-    ratios = np.exp(np.asarray(estimates.log_likelihoods, np.float64) - exact)
-    return float((ratios.mean() - 1.0) / (ratios.std() / num**0.5))
-
-
-def test_estimates_have_that_expectation():
-    assert abs(z_score(LOG_C)) < 4.5
-    # The test can fail: a constant that is off by two percent is found out.
-    assert abs(z_score(LOG_C + 0.02)) > 4.5
+    ratios = np.exp(np.asarray(estimates.log_likelihoods, np.float64) - log_likelihoods(phi).sum())
+    error = ratios.std() / num**0.5
+    assert abs(ratios.mean() - 1.0) < 4.5 * error
+    # The test can fail: a likelihood that is off by five percent is found out.
+    assert error < 0.05 / 9
 
 
 def test_batches_are_drawn_evenly_and_scaled_up():
@@ -76,13 +73,14 @@ def test_masked_rows_are_never_drawn():
     batch = whole(jnp.zeros((4, 1)), jnp.asarray([1.0, jnp.nan, 2.0, jnp.nan]))
     batch = batch._replace(mask=jnp.asarray([True, False, True, False]), scale=jnp.asarray(3.0))
     for size, scale in ((1, 6.0), (2, 3.0)):
-        subsets = jax.vmap(lambda key, n=size: random_subset(key, batch, n))(
+        subsets = jax.jit(jax.vmap(lambda key, n=size: random_subset(key, batch, n)))(
             jax.random.split(jax.random.key(3), 200)
         )
         assert not bool(jnp.isnan(subsets.targets).any())
         assert bool((subsets.scale == scale).all())
 
 
+@pytest.mark.slow
 def test_the_particles_follow_the_exact_posterior():
     """N(Σy/3, 1/3), over replicates; so does the evidence."""
     algorithm = pb.poisson_ohsmc(

@@ -72,7 +72,7 @@ def custom_likelihood(
         require_finite("targets", targets, MISSING_REMEDY)
         arrays = as_float_arrays(targets)
         rows = num_rows("targets", arrays)
-        latent = {entry.name: entry.start for entry in own.latents}
+        latent = {entry.name: entry.start() for entry in own.latents}
         values = jax.eval_shape(lambda: own.values(own.init(), latent))
         result = jax.eval_shape(lambda *pair: log_density(*pair[:2], **pair[2]), outputs, arrays, values)
         if jnp.shape(result) != (rows,):

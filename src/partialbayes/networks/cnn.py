@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count
@@ -94,7 +95,7 @@ def _convolve(images: Array, layer: dict[str, Array]) -> Array:
 
 def _average_pool(images: Array) -> Array:
     window = (1, 2, 2, 1)
-    zero = jnp.zeros((), images.dtype)
+    zero = np.zeros((), images.dtype)  # a constant: with a traced one there is no derivative
     return jax.lax.reduce_window(images, zero, jax.lax.add, window, window, "VALID") / 4.0
 
 
