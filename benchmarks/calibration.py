@@ -71,7 +71,7 @@ def methods() -> dict[str, tuple[pb.Algorithm, float]]:
     """Every method with the spread that theory gives it."""
     model, share = location_model(), BATCH / ROWS
 
-    def ohsmc(kernel: pb.Move) -> pb.Algorithm:
+    def ohsmc(kernel: pb.types.Move) -> pb.Algorithm:
         return pb.ohsmc(model, num_particles=PARTICLES, kernel=kernel, optimizer=optax.set_to_zero())
 
     def forget(variance: float) -> float:
@@ -83,7 +83,7 @@ def methods() -> dict[str, tuple[pb.Algorithm, float]]:
     return {
         "random walk 0.01": (ohsmc(pb.random_walk(0.01)), settled(lambda p: p + 0.01)),
         "random walk q*": (ohsmc(pb.random_walk(lucky)), settled(lambda p: p + lucky)),
-        "guided Langevin 0.01": (ohsmc(pb.guided_langevin(0.01)), settled(lambda p: p + 0.01)),
+        "guided Langevin 0.01": (ohsmc(pb.kernels.guided_langevin(0.01)), settled(lambda p: p + 0.01)),
         "Ornstein-Uhlenbeck 0.1": (
             ohsmc(pb.ornstein_uhlenbeck(0.1)),
             settled(lambda p: decay * p + 1.0 - decay),
@@ -91,7 +91,7 @@ def methods() -> dict[str, tuple[pb.Algorithm, float]]:
         "forgetting, full": (ohsmc(pb.forgetting()), settled(forget)),
         "forgetting, diagonal": (ohsmc(pb.forgetting("diagonal")), settled(forget)),
         "extended Kalman": (
-            pb.ekf(model, num_particles=PARTICLES, optimizer=optax.set_to_zero()),
+            pb.algorithms.ekf(model, num_particles=PARTICLES, optimizer=optax.set_to_zero()),
             settled(forget),
         ),
     }

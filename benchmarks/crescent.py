@@ -15,7 +15,7 @@ from tests.oracles import crescent
 import partialbayes as pb
 
 RATE = optax.exponential_decay(0.1, transition_steps=10, decay_rate=0.96)
-METROPOLIS = pb.random_walk_metropolis(0.001, num_steps=10)
+METROPOLIS = pb.kernels.random_walk_metropolis(0.001, num_steps=10)
 
 
 def trainers(model: pb.Model) -> dict[str, tuple[pb.Algorithm, int | None, int]]:

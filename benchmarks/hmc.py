@@ -24,11 +24,11 @@ def main() -> None:
 
     lengths = {"num_burn_in": draws * 2 // 3, "num_draws": draws - draws * 2 // 3}
     samplers = {
-        "hmc, 1 chain": pb.hmc(num_chains=1, num_particles=100, **lengths),
-        "hmc, 4 chains": pb.hmc(num_chains=4, num_particles=100, **lengths),
-        "hmc, 16 chains": pb.hmc(num_chains=16, num_particles=100, **lengths),
-        "hmc adapted, 4 chains": pb.hmc(step_size=pb.adapted(), num_leapfrog=10),
-        "nuts, 4 chains": pb.nuts(),
+        "hmc, 1 chain": pb.samplers.hmc(num_chains=1, num_particles=100, **lengths),
+        "hmc, 4 chains": pb.samplers.hmc(num_chains=4, num_particles=100, **lengths),
+        "hmc, 16 chains": pb.samplers.hmc(num_chains=16, num_particles=100, **lengths),
+        "hmc adapted, 4 chains": pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog=10),
+        "nuts, 4 chains": pb.samplers.nuts(),
     }
     columns = ("seconds", "again", "cpu", "max R-hat", "min ESS", "acceptance")
     print(f"{'':24}" + "".join(f"{column:>12}" for column in columns))
@@ -36,7 +36,9 @@ def main() -> None:
         seconds = []
         for key in range(2):  # the first time compiles
             before, processor = time.perf_counter(), time.process_time()
-            posterior, report = pb.second_stage(sampler, model, trained.posterior, (x, y), key=key)
+            posterior, report = pb.algorithms.second_stage(
+                sampler, model, trained.posterior, (x, y), key=key
+            )
             jax.block_until_ready(posterior)
             seconds.append(time.perf_counter() - before)
             processor = time.process_time() - processor

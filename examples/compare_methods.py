@@ -18,30 +18,32 @@ METHODS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model),
     "OHSMC, forgetting": lambda model: pb.ohsmc(model, kernel=pb.forgetting()),
-    "OHSMC, backward": lambda model: pb.backward_ohsmc(model),
+    "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model),
     "SMC": lambda model: pb.smc(model, num_particles=200),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=200),
-    "SGSMC-HMC": lambda model: pb.then(pb.sgsmc(model, num_particles=200), pb.hmc()),
-    "OHSMC-tempered SMC": lambda model: pb.then(pb.ohsmc(model), pb.tempered_smc()),
-    "MAP-HMC": lambda model: pb.then(pb.map_estimate(model), pb.hmc()),
+    "SGSMC-HMC": lambda model: pb.then(pb.sgsmc(model, num_particles=200), pb.samplers.hmc()),
+    "OHSMC-tempered SMC": lambda model: pb.then(pb.ohsmc(model), pb.samplers.tempered_smc()),
+    "MAP-HMC": lambda model: pb.then(pb.map_estimate(model), pb.samplers.hmc()),
     "MAP-HMC, adapted": lambda model: pb.then(
-        pb.map_estimate(model), pb.hmc(step_size=pb.adapted(), num_leapfrog=10)
+        pb.map_estimate(model), pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog=10)
     ),
-    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.nuts()),
-    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.laplace()),
+    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.samplers.nuts()),
+    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.samplers.laplace()),
     "MAP-Laplace, diagonal": lambda model: pb.then(
-        pb.map_estimate(model), pb.laplace(covariance="diagonal")
+        pb.map_estimate(model), pb.samplers.laplace(covariance="diagonal")
     ),
-    "VB, mean field": lambda model: pb.mean_field_vb(model),
-    "VB, full rank": lambda model: pb.full_rank_vb(model),
-    "EKF": lambda model: pb.ekf(model),
-    "SWAG": lambda model: pb.swag(model, rank=100, warm_up=300),
-    "SWAG, psi too": lambda model: pb.swag(model, rank=100, warm_up=300, sample_psi=True),
-    "SGLD": lambda model: pb.sgld(model),
-    "SVGD": lambda model: pb.svgd(model),
-    "Particle gradient": lambda model: pb.particle_gradient_descent(model),
-    "Monte Carlo": lambda model: pb.monte_carlo(model),
-    "Monte Carlo, bound": lambda model: pb.monte_carlo(model, objective=pb.expected_log_likelihood),
+    "VB, mean field": lambda model: pb.algorithms.mean_field_vb(model),
+    "VB, full rank": lambda model: pb.algorithms.full_rank_vb(model),
+    "EKF": lambda model: pb.algorithms.ekf(model),
+    "SWAG": lambda model: pb.algorithms.swag(model, rank=100, warm_up=300),
+    "SWAG, psi too": lambda model: pb.algorithms.swag(model, rank=100, warm_up=300, sample_psi=True),
+    "SGLD": lambda model: pb.algorithms.sgld(model),
+    "SVGD": lambda model: pb.algorithms.svgd(model),
+    "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model),
+    "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model),
+    "Monte Carlo, bound": lambda model: pb.algorithms.monte_carlo(
+        model, objective=pb.algorithms.expected_log_likelihood
+    ),
     "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 5),
     "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=200), 5),
 }

@@ -12,8 +12,8 @@ train, test = (x[:300], y[:300]), (x[300:], y[300:])
 
 # Two outputs: the mean, and what becomes the variance. A few targets are missing.
 train[1][::25] = np.nan
-likelihood = pb.allow_missing(pb.heteroscedastic(beta=0.5))
-model = pb.partial_bnn(pb.mlp([1, 30, 10, 2]), pb.layer(1), likelihood)
+likelihood = pb.likelihoods.allow_missing(pb.likelihoods.heteroscedastic(beta=0.5))
+model = pb.partial_bnn(pb.mlp([1, 30, 10, 2]), pb.subsets.layer(1), likelihood)
 trained = pb.fit(
     pb.ohsmc(model, num_particles=100), train, epochs=60, batch_size=50, validation=test, progress=False
 )

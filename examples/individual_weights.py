@@ -14,18 +14,18 @@ first_weight = np.zeros((4, 20), bool)
 first_weight[0, 0] = True
 
 subsets = {
-    "one weight": pb.mask({"layers/0/kernel": first_weight}),
-    "a random tenth": pb.random_fraction(0.1, seed=1),
-    "ten largest": pb.largest(10, params, among="**/kernel"),
-    "ten most variable": pb.most_variable_gradient(10, network, params, pb.gaussian(), (x, y)),
-    "all but the biases": ~pb.biases(),
+    "one weight": pb.subsets.mask({"layers/0/kernel": first_weight}),
+    "a random tenth": pb.subsets.random_fraction(0.1, seed=1),
+    "ten largest": pb.ranking.largest(10, params, among="**/kernel"),
+    "ten most variable": pb.ranking.most_variable_gradient(10, network, params, pb.gaussian(), (x, y)),
+    "all but the biases": ~pb.subsets.biases(),
 }
 for name, subset in subsets.items():
-    model = pb.partial_bnn(network, subset, pb.gaussian(pb.learned(0.1)), pb.centred_on(params))
+    model = pb.partial_bnn(network, subset, pb.gaussian(pb.learned(0.1)), pb.priors.centred_on(params))
     print(f"{name:<20}{model.split.dim:>4} random weights")
 
-chosen = subsets["ten most variable"] | pb.layer(-1)  # and so on: | & ~
-model = pb.partial_bnn(network, chosen, pb.gaussian(pb.learned(0.1)), pb.centred_on(params))
+chosen = subsets["ten most variable"] | pb.subsets.layer(-1)  # and so on: | & ~
+model = pb.partial_bnn(network, chosen, pb.gaussian(pb.learned(0.1)), pb.priors.centred_on(params))
 algorithm = pb.ohsmc(model, num_particles=50, kernel=pb.random_walk(0.001))
 trained = pb.fit(algorithm, (x, y), epochs=20, batch_size=50, progress=False)
 rmse = pb.rmse(pb.predict(model, trained.posterior, x).mean, y)

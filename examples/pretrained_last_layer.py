@@ -16,7 +16,9 @@ point = pb.fit(pb.map_estimate(plain), (x, y), epochs=300, progress=False).poste
 weights = plain.split.merge(point.particles.values[0], point.psi.network)
 
 pretrained = pb.from_params(weights, network.apply)
-model = pb.partial_bnn(pretrained, pb.layer(-1), pb.gaussian(0.01), pb.centred_on(weights, 0.1))
+model = pb.partial_bnn(
+    pretrained, pb.subsets.layer(-1), pb.gaussian(0.01), pb.priors.centred_on(weights, 0.1)
+)
 frozen = optax.set_to_zero()  # only the last layer is to change
 algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.random_walk(1e-5), optimizer=frozen)
 trained = pb.fit(algorithm, (x, y), epochs=50, batch_size=50, progress=False)

@@ -26,10 +26,10 @@ BATCH = whole(ORACLE.inputs, ORACLE.targets)
 PHI = jnp.array([0.3, -1.0, 0.5])
 
 SCHEDULES = {
-    "one by one": pb.blocks(1),
-    "fixed": pb.blocks(3),
-    "geometric": pb.geometric_blocks(first=2, ratio=1.5),
-    "tempering": pb.tempering([0.01, 0.3, 1.0]),
+    "one by one": pb.annealing.blocks(1),
+    "fixed": pb.annealing.blocks(3),
+    "geometric": pb.annealing.geometric_blocks(first=2, ratio=1.5),
+    "tempering": pb.annealing.tempering([0.01, 0.3, 1.0]),
 }
 every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
 
@@ -46,11 +46,11 @@ def test_a_schedule_goes_from_the_prior_to_the_posterior(schedule, rows):
 
 
 def test_block_sizes():
-    assert np.diff(pb.blocks(1)(4).sum(axis=1)).tolist() == [1, 1, 1, 1]
-    assert np.diff(pb.blocks(3)(7).sum(axis=1)).tolist() == [3, 3, 1]
-    assert np.diff(pb.blocks(9)(7).sum(axis=1)).tolist() == [7]
-    assert pb.geometric_blocks()(100).sum(axis=1).tolist() == [0, 1, 2, 4, 8, 16, 32, 64, 100]
-    assert pb.geometric_blocks(ratio=1.1)(4).sum(axis=1).tolist() == [0, 1, 2, 3, 4]
+    assert np.diff(pb.annealing.blocks(1)(4).sum(axis=1)).tolist() == [1, 1, 1, 1]
+    assert np.diff(pb.annealing.blocks(3)(7).sum(axis=1)).tolist() == [3, 3, 1]
+    assert np.diff(pb.annealing.blocks(9)(7).sum(axis=1)).tolist() == [7]
+    assert pb.annealing.geometric_blocks()(100).sum(axis=1).tolist() == [0, 1, 2, 4, 8, 16, 32, 64, 100]
+    assert pb.annealing.geometric_blocks(ratio=1.1)(4).sum(axis=1).tolist() == [0, 1, 2, 3, 4]
 
 
 @every_schedule
@@ -117,12 +117,12 @@ def test_a_stride_leaves_the_wanted_ess():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: pb.blocks(0), "size must be a whole number"),
-        (lambda: pb.geometric_blocks(ratio=1.0), "ratio must be more than 1"),
-        (lambda: pb.geometric_blocks(first=0), "first must be a whole number"),
-        (lambda: pb.tempering([0.5, 0.2, 1.0]), "increase strictly"),
-        (lambda: pb.tempering([0.5, 0.9]), "exactly 1"),
-        (lambda: pb.tempering([]), "list of numbers"),
+        (lambda: pb.annealing.blocks(0), "size must be a whole number"),
+        (lambda: pb.annealing.geometric_blocks(ratio=1.0), "ratio must be more than 1"),
+        (lambda: pb.annealing.geometric_blocks(first=0), "first must be a whole number"),
+        (lambda: pb.annealing.tempering([0.5, 0.2, 1.0]), "increase strictly"),
+        (lambda: pb.annealing.tempering([0.5, 0.9]), "exactly 1"),
+        (lambda: pb.annealing.tempering([]), "list of numbers"),
         (lambda: as_exponents(lambda rows: np.ones((2, rows + 1)), 3), "one column per data point"),
     ],
 )

@@ -229,7 +229,7 @@ def test_interrupt_ends_cleanly_with_the_best_so_far(tmp_path, caplog):
 
 def test_logs_follow_the_run_and_its_resumption(tmp_path):
     saved = pb.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
-    for make, name in ((pb.csv_log, "log.csv"), (pb.json_lines_log, "log.jsonl")):
+    for make, name in ((pb.callbacks.csv_log, "log.csv"), (pb.callbacks.json_lines_log, "log.jsonl")):
         saved.path.unlink(missing_ok=True)
         path = tmp_path / name
         with pytest.raises(StopRunError):
@@ -255,6 +255,6 @@ def test_tensorboard_gets_every_scalar():
         def add_scalar(self, tag, value, step):
             seen.append((tag, step))
 
-    pb.fit(ALGORITHM, DATA, **SETTINGS, callbacks=[pb.tensorboard_log(Writer())])
+    pb.fit(ALGORITHM, DATA, **SETTINGS, callbacks=[pb.callbacks.tensorboard_log(Writer())])
     assert {("loss", step) for step in range(1, 16)} <= set(seen)
     assert {step for tag, step in seen if tag == "validation_nlpd"} == {3, 6, 9, 12, 15}

@@ -17,37 +17,39 @@ SMALL: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model, num_particles=100),
     "OHSMC, forgetting": lambda model: pb.ohsmc(model, num_particles=64, kernel=pb.forgetting()),
-    "OHSMC, backward": lambda model: pb.backward_ohsmc(model, num_particles=32),
+    "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model, num_particles=32),
     "SMC": lambda model: pb.smc(model, num_particles=32),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=32),
     "SGSMC-HMC": lambda model: pb.then(
-        pb.sgsmc(model, num_particles=32), pb.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
+        pb.sgsmc(model, num_particles=32), pb.samplers.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
     ),
     "OHSMC-tempered SMC": lambda model: pb.then(
-        pb.ohsmc(model, num_particles=32), pb.tempered_smc(num_particles=32)
+        pb.ohsmc(model, num_particles=32), pb.samplers.tempered_smc(num_particles=32)
     ),
     "MAP-HMC": lambda model: pb.then(
-        pb.map_estimate(model), pb.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
+        pb.map_estimate(model), pb.samplers.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
     ),
     "MAP-HMC, adapted": lambda model: pb.then(
-        pb.map_estimate(model), pb.hmc(num_leapfrog=5, step_size=pb.adapted(), **SHORT)
+        pb.map_estimate(model), pb.samplers.hmc(num_leapfrog=5, step_size=pb.samplers.adapted(), **SHORT)
     ),
-    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.nuts(**SHORT)),
-    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.laplace(num_particles=32)),
+    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.samplers.nuts(**SHORT)),
+    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.samplers.laplace(num_particles=32)),
     "MAP-Laplace, diagonal": lambda model: pb.then(
-        pb.map_estimate(model), pb.laplace(covariance="diagonal", num_particles=32)
+        pb.map_estimate(model), pb.samplers.laplace(covariance="diagonal", num_particles=32)
     ),
-    "VB, mean field": lambda model: pb.mean_field_vb(model, num_samples=8, num_particles=32),
-    "VB, full rank": lambda model: pb.full_rank_vb(model, num_samples=8, num_particles=32),
-    "EKF": lambda model: pb.ekf(model, num_particles=32),
-    "SWAG": lambda model: pb.swag(model, num_samples=20, rank=5, warm_up=60),
-    "SWAG, psi too": lambda model: pb.swag(model, num_samples=20, rank=5, warm_up=60, sample_psi=True),
-    "SGLD": lambda model: pb.sgld(model, num_samples=20, burn_in=60),
-    "SVGD": lambda model: pb.svgd(model, num_particles=20),
-    "Particle gradient": lambda model: pb.particle_gradient_descent(model, num_particles=20),
-    "Monte Carlo": lambda model: pb.monte_carlo(model, num_samples=200),
-    "Monte Carlo, bound": lambda model: pb.monte_carlo(
-        model, num_samples=200, objective=pb.expected_log_likelihood
+    "VB, mean field": lambda model: pb.algorithms.mean_field_vb(model, num_samples=8, num_particles=32),
+    "VB, full rank": lambda model: pb.algorithms.full_rank_vb(model, num_samples=8, num_particles=32),
+    "EKF": lambda model: pb.algorithms.ekf(model, num_particles=32),
+    "SWAG": lambda model: pb.algorithms.swag(model, num_samples=20, rank=5, warm_up=60),
+    "SWAG, psi too": lambda model: pb.algorithms.swag(
+        model, num_samples=20, rank=5, warm_up=60, sample_psi=True
+    ),
+    "SGLD": lambda model: pb.algorithms.sgld(model, num_samples=20, burn_in=60),
+    "SVGD": lambda model: pb.algorithms.svgd(model, num_particles=20),
+    "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model, num_particles=20),
+    "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model, num_samples=200),
+    "Monte Carlo, bound": lambda model: pb.algorithms.monte_carlo(
+        model, num_samples=200, objective=pb.algorithms.expected_log_likelihood
     ),
     "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
     "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),

@@ -18,7 +18,7 @@ ORACLE = conjugate()
 
 def test_evidence_and_gradient_of_all_the_data_are_exact():
     """One batch, everything forgotten: log Z and ∇_ψ log Z, noise and prior scale included."""
-    algorithm = pb.ekf(ORACLE.model, num_particles=20, optimizer=optax.sgd(1.0))
+    algorithm = pb.algorithms.ekf(ORACLE.model, num_particles=20, optimizer=optax.sgd(1.0))
     state = algorithm.init(jax.random.key(0))
     after, info = jax.jit(algorithm.step)(jax.random.key(1), state, whole(ORACLE.inputs, ORACLE.targets))
     exact, gradient = jax.value_and_grad(ORACLE.log_evidence)(state.psi)
@@ -55,7 +55,7 @@ def test_several_outputs(kind):
         model = linear(2, pb.gaussian(variance=np.array([0.3, 1.2])))
     else:
         noise = np.array([[0.5, 0.3], [0.3, 0.9]])
-        model = linear(2, pb.multivariate_gaussian(noise))
+        model = linear(2, pb.likelihoods.multivariate_gaussian(noise))
     targets = jnp.asarray(RNG.normal(size=(7, 2)), float)
     batch = whole(INPUTS, targets)
     batch = batch._replace(mask=batch.mask.at[-1].set(False))  # the last row does not count
@@ -111,7 +111,7 @@ def test_two_classes_are_a_bernoulli():
 
 LIKELIHOODS = {
     "categorical": (pb.categorical(), 3, "class"),
-    "student t": (pb.student_t(), 1, "real"),  # whose log-density is not concave
+    "student t": (pb.likelihoods.student_t(), 1, "real"),  # whose log-density is not concave
 }
 
 
@@ -122,7 +122,7 @@ def test_trains_a_network(name):
     inputs = jax.random.normal(jax.random.key(0), (60, 2))
     targets = jnp.tanh(2 * inputs[:, 0]) if kind == "real" else (inputs[:, 0] > 0).astype(jnp.int32)
     model = pb.partial_bnn(pb.mlp([2, 10, outputs]), "layers/1/*", likelihood)
-    algorithm = pb.ekf(model, num_particles=64)
+    algorithm = pb.algorithms.ekf(model, num_particles=64)
     trained = pb.fit(algorithm, (inputs, targets), epochs=30, batch_size=20, progress=False)
     loss = trained.history.steps["loss"]
     assert np.isfinite(loss).all()
@@ -133,7 +133,8 @@ def test_trains_a_network(name):
 def test_diagonal_covariance_has_no_correlations_and_the_precision_of_each_weight():
     model, batch = linear(2, pb.gaussian()), whole(INPUTS, jnp.ones((7, 2)))
     full, diagonal = (
-        pb.ekf(model, covariance=kind, num_particles=50, variance=0.1) for kind in ("full", "diagonal")
+        pb.algorithms.ekf(model, covariance=kind, num_particles=50, variance=0.1)
+        for kind in ("full", "diagonal")
     )
     laws = [
         jax.jit(algorithm.step)(jax.random.key(1), algorithm.init(jax.random.key(0)), batch)[0].law
@@ -148,4 +149,4 @@ def test_diagonal_covariance_has_no_correlations_and_the_precision_of_each_weigh
 def test_prior_that_is_not_normal():
     model = ORACLE.model._replace(prior=ORACLE.model.prior._replace(normal=False))
     with pytest.raises(ValueError, match="needs a normal prior"):
-        pb.ekf(model)
+        pb.algorithms.ekf(model)

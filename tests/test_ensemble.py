@@ -17,7 +17,7 @@ MAP = pb.map_estimate(MODEL)
 ALGORITHMS = {
     "map": MAP,
     "ohsmc": pb.ohsmc(MODEL, num_particles=8),
-    "swag, psi too": pb.swag(MODEL, warm_up=1, num_samples=4, rank=2, sample_psi=True),
+    "swag, psi too": pb.algorithms.swag(MODEL, warm_up=1, num_samples=4, rank=2, sample_psi=True),
 }
 MEMBERS = 3
 
@@ -92,7 +92,7 @@ def test_members_of_members_share_one_axis():
 
 
 def test_a_second_stage_runs_on_every_member():
-    hmc = pb.hmc(num_leapfrog=3, num_burn_in=5, num_draws=8, num_particles=8)
+    hmc = pb.samplers.hmc(num_leapfrog=3, num_burn_in=5, num_draws=8, num_particles=8)
     algorithm = pb.ensemble(pb.then(MAP, hmc), 2)
     psi, particles = pb.fit(algorithm, DATA, epochs=3, progress=False).posterior
     assert particles.values.shape == (2, 8, MODEL.split.dim)

@@ -17,12 +17,12 @@ def with_likelihood(log_density) -> pb.Model:
     return pb.partial_bnn(pb.mlp([2, 3, 1]), "layers/0/*", likelihood)
 
 
-def fit_with(model: pb.Model, kernel: pb.Move) -> pb.Fit:
+def fit_with(model: pb.Model, kernel: pb.types.Move) -> pb.Fit:
     algorithm = pb.ohsmc(model, num_particles=8, kernel=kernel)
     return pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=1, batch_size=10, progress=False)
 
 
-@pytest.mark.parametrize("kernel", [pb.ornstein_uhlenbeck(0.1), pb.pcn(0.1)], ids=["ou", "pcn"])
+@pytest.mark.parametrize("kernel", [pb.ornstein_uhlenbeck(0.1), pb.kernels.pcn(0.1)], ids=["ou", "pcn"])
 def test_a_prior_that_is_not_normal_is_refused_when_built(kernel):
     model = ORACLE.model._replace(prior=ORACLE.model.prior._replace(normal=False))
     with pytest.raises(ValueError, match="needs a normal prior"):
@@ -30,9 +30,9 @@ def test_a_prior_that_is_not_normal_is_refused_when_built(kernel):
 
 
 GRADIENT_KERNELS = {
-    "mala": pb.mala(0.01),
-    "hamiltonian": pb.hamiltonian(0.01, 2),
-    "unadjusted_langevin": pb.unadjusted_langevin(0.01),
+    "mala": pb.kernels.mala(0.01),
+    "hamiltonian": pb.kernels.hamiltonian(0.01, 2),
+    "unadjusted_langevin": pb.kernels.unadjusted_langevin(0.01),
 }
 
 
@@ -65,9 +65,9 @@ def test_an_error_of_the_users_own_is_not_hidden():
         raise RuntimeError("mine")
 
     with pytest.raises(RuntimeError, match="mine"):
-        fit_with(with_likelihood(log_density), pb.mala(0.01))
+        fit_with(with_likelihood(log_density), pb.kernels.mala(0.01))
 
 
 def test_pcn_renews_at_most_the_prior():
     with pytest.raises(ValueError, match="at most 1"):
-        pb.pcn(1.5)
+        pb.kernels.pcn(1.5)

@@ -27,7 +27,7 @@ def normal_sum(y, mean, variance):
 
 
 class Case(NamedTuple):
-    likelihood: pb.Likelihood
+    likelihood: pb.types.Likelihood
     outputs: Any
     targets: Any
     expected: Any
@@ -43,25 +43,31 @@ CASES = {
     ),
     "gaussian, sampled": Case(pb.gaussian(pb.sampled(0.3)), F1, Y1, normal_sum(Y1, F1[:, 0], 0.3)),
     "heteroscedastic": Case(
-        pb.heteroscedastic(beta=0.5), F2, Y1, normal_sum(Y1, F2[:, 0], softplus(F2[:, 1]) + 1e-6)
+        pb.likelihoods.heteroscedastic(beta=0.5),
+        F2,
+        Y1,
+        normal_sum(Y1, F2[:, 0], softplus(F2[:, 1]) + 1e-6),
     ),
     "heteroscedastic, two heads": Case(
-        pb.heteroscedastic(), (F2, F3[:, :2]), Y2, normal_sum(Y2, F2, softplus(F3[:, :2]) + 1e-6)
+        pb.likelihoods.heteroscedastic(),
+        (F2, F3[:, :2]),
+        Y2,
+        normal_sum(Y2, F2, softplus(F3[:, :2]) + 1e-6),
     ),
     "multivariate": Case(
-        pb.multivariate_gaussian(pb.learned(COVARIANCE)),
+        pb.likelihoods.multivariate_gaussian(pb.learned(COVARIANCE)),
         F2,
         Y2,
         scipy.stats.multivariate_normal(np.zeros(2), COVARIANCE).logpdf(Y2 - F2),
     ),
     "multivariate, sampled": Case(
-        pb.multivariate_gaussian(pb.sampled(COVARIANCE)),
+        pb.likelihoods.multivariate_gaussian(pb.sampled(COVARIANCE)),
         F2,
         Y2,
         scipy.stats.multivariate_normal(np.zeros(2), COVARIANCE).logpdf(Y2 - F2),
     ),
     "student": Case(
-        pb.student_t(pb.sampled(5.0), pb.learned(0.7)),
+        pb.likelihoods.student_t(pb.sampled(5.0), pb.learned(0.7)),
         F1,
         Y1,
         scipy.stats.t.logpdf(Y1, 5.0, F1[:, 0], 0.7),
@@ -87,9 +93,11 @@ CASES = {
             for f, label in ((F2, LABELS), (F2[::-1], 1 - LABELS))
         ),
     ),
-    "poisson": Case(pb.poisson(), F1, COUNTS, scipy.stats.poisson.logpmf(COUNTS, np.exp(F1[:, 0]))),
+    "poisson": Case(
+        pb.likelihoods.poisson(), F1, COUNTS, scipy.stats.poisson.logpmf(COUNTS, np.exp(F1[:, 0]))
+    ),
     "custom": Case(
-        pb.custom_likelihood(
+        pb.likelihoods.custom(
             lambda f, y, scale: jax.scipy.stats.logistic.logpdf(y, f[:, 0], scale),
             mean=lambda f, scale: f[:, 0],
             variance=lambda f, scale: jnp.full(len(f), jnp.pi**2 / 3.0) * scale**2,
@@ -144,7 +152,7 @@ def test_values_are_in_their_own_units():
     for name, value in (("variance", 0.4), ("variance", np.array([0.4, 2.0]))):
         likelihood = pb.gaussian(pb.learned(value))
         np.testing.assert_allclose(likelihood.values(likelihood.init(), {})[name], value, rtol=1e-6)
-    learned = pb.multivariate_gaussian(pb.learned(COVARIANCE))
+    learned = pb.likelihoods.multivariate_gaussian(pb.learned(COVARIANCE))
     np.testing.assert_allclose(learned.values(learned.init(), {})["covariance"], COVARIANCE, rtol=1e-5)
     assert learned.init().shape == (3,)  # as many numbers as a symmetric matrix has
 
@@ -161,7 +169,7 @@ def test_beta_nll_weights_the_gradient_and_nothing_else():
     outputs, targets = jnp.asarray(F2, float), jnp.asarray(Y1, float)
 
     def total(beta, outputs):
-        likelihood = pb.heteroscedastic(beta=beta)
+        likelihood = pb.likelihoods.heteroscedastic(beta=beta)
         return likelihood.log_density(likelihood.parameters(outputs, (), {}), targets)
 
     np.testing.assert_array_equal(total(0.0, outputs), total(1.0, outputs))
@@ -179,16 +187,16 @@ MISSING[1, 0] = MISSING[3] = MISSING[5, 1] = True
     ("name", "likelihood", "outputs", "targets"),
     [
         ("gaussian", pb.gaussian(0.3), F2, Y2),
-        ("student", pb.student_t(4.0), F2, Y2),
+        ("student", pb.likelihoods.student_t(4.0), F2, Y2),
         ("bernoulli", pb.bernoulli(), F2, np.stack([LABELS, 1 - LABELS], 1)),
-        ("poisson", pb.poisson(), F2, np.stack([COUNTS, COUNTS], 1)),
-        ("heteroscedastic", pb.heteroscedastic(), np.concatenate([F2, F3[:, :2]], 1), Y2),
+        ("poisson", pb.likelihoods.poisson(), F2, np.stack([COUNTS, COUNTS], 1)),
+        ("heteroscedastic", pb.likelihoods.heteroscedastic(), np.concatenate([F2, F3[:, :2]], 1), Y2),
     ],
 )
 def test_missing_entries_add_nothing(name, likelihood, outputs, targets):
     """Values and gradients equal those of the observed entries, one at a time; no NaN."""
     gaps = np.where(MISSING, np.nan, targets)
-    masked = pb.allow_missing(likelihood)
+    masked = pb.likelihoods.allow_missing(likelihood)
     observed = masked.check(shapes(outputs), gaps)
 
     def with_gaps(outputs):
@@ -214,7 +222,7 @@ def test_missing_entries_add_nothing(name, likelihood, outputs, targets):
 
 
 def test_missing_entries_of_correlated_targets_are_integrated_out():
-    masked = pb.allow_missing(pb.multivariate_gaussian(pb.learned(COVARIANCE)))
+    masked = pb.likelihoods.allow_missing(pb.likelihoods.multivariate_gaussian(pb.learned(COVARIANCE)))
     observed = masked.check(shapes(F2), np.where(MISSING, np.nan, Y2))
 
     def total(outputs, learned):
@@ -234,13 +242,13 @@ def test_missing_entries_of_correlated_targets_are_integrated_out():
 
 def test_missing_labels_and_whole_rows():
     labels = np.array([0.0, np.nan, 2.0])
-    observed = pb.allow_missing(pb.categorical()).check(shapes(F3[:3]), labels)
+    observed = pb.likelihoods.allow_missing(pb.categorical()).check(shapes(F3[:3]), labels)
     np.testing.assert_array_equal(observed.observed, [True, False, True])
     assert observed.values.dtype == jnp.int32
     with pytest.raises(ValueError, match="targets are all missing"):
-        pb.allow_missing(pb.gaussian()).check(shapes(F1), np.full(ROWS, np.nan))
+        pb.likelihoods.allow_missing(pb.gaussian()).check(shapes(F1), np.full(ROWS, np.nan))
     with pytest.raises(ValueError, match="infinite"):
-        pb.allow_missing(pb.gaussian()).check(shapes(F1), np.full(ROWS, np.inf))
+        pb.likelihoods.allow_missing(pb.gaussian()).check(shapes(F1), np.full(ROWS, np.inf))
 
 
 def test_output_width_that_does_not_fit():
@@ -248,36 +256,36 @@ def test_output_width_that_does_not_fit():
         (pb.gaussian(), F2, Y1, r"targets have shape \(7,\) .* needs \(7, 2\); .*last layer"),
         (pb.gaussian(np.ones(3)), F2, Y2, r"variance has shape \(3,\) but .* \(2,\)"),
         (pb.gaussian(), (F1, F1), Y1, "needs one array; for a mean and a variance head"),
-        (pb.heteroscedastic(), F3, Y1, "needs two for each target"),
-        (pb.heteroscedastic(), (F1, F2), Y1, "must have the same"),
+        (pb.likelihoods.heteroscedastic(), F3, Y1, "needs two for each target"),
+        (pb.likelihoods.heteroscedastic(), (F1, F2), Y1, "must have the same"),
         (
-            pb.multivariate_gaussian(np.eye(3)),
+            pb.likelihoods.multivariate_gaussian(np.eye(3)),
             F2,
             Y2,
             "covariance is 3 by 3; give the network",
         ),
-        (pb.student_t(scale=np.ones(3)), F2, Y2, r"scale has shape \(3,\)"),
+        (pb.likelihoods.student_t(scale=np.ones(3)), F2, Y2, r"scale has shape \(3,\)"),
         (pb.bernoulli(), F2, LABELS, r"targets have shape \(7,\)"),
         (pb.categorical(), F1, LABELS, "at least two classes"),
         (pb.categorical(), F2, LABELS + 1, "give the network one output per class"),
-        (pb.poisson(), F1, -COUNTS - 1, "counts from 0 up"),
-        (pb.poisson(), F1, COUNTS + 0.5, "some are fractions"),
-        (pb.custom_likelihood(lambda f, y: 0.0 * f), F1, Y1, r"gives shape \(7, 1\) for 7 examples"),
+        (pb.likelihoods.poisson(), F1, -COUNTS - 1, "counts from 0 up"),
+        (pb.likelihoods.poisson(), F1, COUNTS + 0.5, "some are fractions"),
+        (pb.likelihoods.custom(lambda f, y: 0.0 * f), F1, Y1, r"gives shape \(7, 1\) for 7 examples"),
     ):
         with pytest.raises(ValueError, match=message):
             likelihood.check(shapes(outputs), targets)
 
 
 def test_errors_when_built():
-    for build in (pb.bernoulli, pb.categorical, pb.poisson):
+    for build in (pb.bernoulli, pb.categorical, pb.likelihoods.poisson):
         with pytest.raises(ValueError, match="has no variance to fix or learn"):
             build(variance=pb.learned(1.0))
     with pytest.raises(ValueError, match="beta must lie between 0 and 1"):
-        pb.heteroscedastic(beta=2.0)
+        pb.likelihoods.heteroscedastic(beta=2.0)
     with pytest.raises(ValueError, match="covariance must be symmetric and positive definite"):
-        pb.multivariate_gaussian(np.array([[1.0, 2.0], [2.0, 1.0]]))
+        pb.likelihoods.multivariate_gaussian(np.array([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(ValueError, match="covariance must be a square matrix"):
-        pb.multivariate_gaussian(pb.learned(2.0))
-    custom = pb.custom_likelihood(lambda f, y: -jnp.square(f[:, 0] - y))
+        pb.likelihoods.multivariate_gaussian(pb.learned(2.0))
+    custom = pb.likelihoods.custom(lambda f, y: -jnp.square(f[:, 0] - y))
     with pytest.raises(ValueError, match="it was given no mean"):
         custom.mean(custom.parameters(jnp.ones((2, 1)), {}, {}))

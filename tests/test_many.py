@@ -60,7 +60,7 @@ def test_a_run_that_diverges_does_not_stop_the_others(caplog):
 
 
 def test_second_stage_runs_for_each():
-    staged = pb.then(pb.map_estimate(ORACLE.model), pb.laplace(num_particles=6))
+    staged = pb.then(pb.map_estimate(ORACLE.model), pb.samplers.laplace(num_particles=6))
     runs = pb.fit_many(staged, DATA, repeats=2, **SETTINGS)
     assert all(run.posterior.particles.values.shape == (6, 3) for run in runs)
     assert all(run.report for run in runs)

@@ -40,11 +40,11 @@ SUBSETS = {
     "glob": lambda network: "**/bias",
     "several": lambda network: ["**/bias", "**/*e*"],
     "predicate": lambda network: lambda leaf: leaf.size == 8,
-    "first": lambda network: pb.layer(0),
-    "role": lambda network: pb.output_layer() & ~pb.biases(),
+    "first": lambda network: pb.subsets.layer(0),
+    "role": lambda network: pb.subsets.output_layer() & ~pb.subsets.biases(),
     "everything": lambda network: "**",
-    "scalar": lambda network: pb.largest(1, network.init(jax.random.key(0))),
-    "fraction": lambda network: pb.random_fraction(0.3, seed=1),
+    "scalar": lambda network: pb.ranking.largest(1, network.init(jax.random.key(0))),
+    "fraction": lambda network: pb.subsets.random_fraction(0.3, seed=1),
 }
 
 
@@ -56,15 +56,23 @@ LIKELIHOODS = {
     "gaussian": (lambda: pb.gaussian(0.5), 1, Y),
     "learned": (lambda: pb.gaussian(pb.learned(np.ones(2))), 2, np.stack([Y, -Y], 1)),
     "sampled": (lambda: pb.gaussian(pb.sampled(0.5)), 1, Y),
-    "heteroscedastic": (lambda: pb.heteroscedastic(beta=0.5), 2, Y),
-    "multivariate": (lambda: pb.multivariate_gaussian(pb.learned(np.eye(2))), 2, np.stack([Y, Y], 1)),
-    "student": (lambda: pb.student_t(4.0, pb.learned(1.0)), 1, Y),
+    "heteroscedastic": (lambda: pb.likelihoods.heteroscedastic(beta=0.5), 2, Y),
+    "multivariate": (
+        lambda: pb.likelihoods.multivariate_gaussian(pb.learned(np.eye(2))),
+        2,
+        np.stack([Y, Y], 1),
+    ),
+    "student": (lambda: pb.likelihoods.student_t(4.0, pb.learned(1.0)), 1, Y),
     "bernoulli": (pb.bernoulli, 1, LABELS),
     "categorical": (pb.categorical, 3, LABELS + 1),
-    "poisson": (pb.poisson, 1, LABELS * 3),
-    "missing": (lambda: pb.allow_missing(pb.gaussian()), 1, np.where(LABELS == 1, np.nan, Y)),
+    "poisson": (pb.likelihoods.poisson, 1, LABELS * 3),
+    "missing": (
+        lambda: pb.likelihoods.allow_missing(pb.gaussian()),
+        1,
+        np.where(LABELS == 1, np.nan, Y),
+    ),
     "custom": (
-        lambda: pb.custom_likelihood(
+        lambda: pb.likelihoods.custom(
             logistic,
             mean=lambda outputs: outputs[:, 0],
             variance=lambda outputs: jnp.full(outputs.shape[0], jnp.pi**2 / 3.0),

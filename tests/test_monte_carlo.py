@@ -26,7 +26,7 @@ def bound(psi):
 
 def one_step(objective, num_samples, replicates):
     """Objective and gradient of many independent steps from the same ψ."""
-    algorithm = pb.monte_carlo(
+    algorithm = pb.algorithms.monte_carlo(
         ORACLE.model, objective=objective, num_samples=num_samples, optimizer=optax.sgd(1.0)
     )
     state = algorithm.init(jax.random.key(0))
@@ -46,7 +46,7 @@ def z_scores(replicates, exact):
 
 
 def test_bound():
-    values, ascents = one_step(pb.expected_log_likelihood, 200, 400)
+    values, ascents = one_step(pb.algorithms.expected_log_likelihood, 200, 400)
     exact, gradient = jax.value_and_grad(bound)(PSI)
     assert z_scores(values, exact) < 4.5
     assert z_scores(ascents, jax.flatten_util.ravel_pytree(gradient)[0]).max() < 4.5
@@ -54,7 +54,7 @@ def test_bound():
 
 
 def test_marginal_likelihood():
-    values, ascents = one_step(pb.log_expected_likelihood, 4000, 400)
+    values, ascents = one_step(pb.algorithms.log_expected_likelihood, 4000, 400)
     exact, gradient = jax.value_and_grad(ORACLE.log_evidence)(PSI)
     assert z_scores(np.exp(values - float(exact)), 1.0) < 4.5
     # A ratio of averages: its bias is of order 1/S, below the tolerance here. Compare directions.
@@ -68,7 +68,9 @@ def test_marginal_likelihood():
 
 def test_the_posterior_is_weighted_by_all_the_data():
     """Even after training on minibatches."""
-    algorithm = pb.monte_carlo(ORACLE.model, num_samples=20_000, optimizer=optax.set_to_zero())
+    algorithm = pb.algorithms.monte_carlo(
+        ORACLE.model, num_samples=20_000, optimizer=optax.set_to_zero()
+    )
     data = (ORACLE.inputs, ORACLE.targets)
     trained = pb.fit(algorithm, data, epochs=1, batch_size=2, progress=False)
     mean, covariance = ORACLE.posterior(PSI)
@@ -79,4 +81,4 @@ def test_the_posterior_is_weighted_by_all_the_data():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
-        pb.monte_carlo(ORACLE.model, num_samples=0)
+        pb.algorithms.monte_carlo(ORACLE.model, num_samples=0)

@@ -105,7 +105,7 @@ def test_adapters_agree_on_the_same_weights(build):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
     def score(network):
-        model = pb.partial_bnn(network, pb.layer(1), pb.gaussian(pb.learned(0.3)))
+        model = pb.partial_bnn(network, pb.subsets.layer(1), pb.gaussian(pb.learned(0.3)))
         phi, psi = model.init(jax.random.key(0))
         batch = whole(X, X[:, :2])
         value, gradient = jax.value_and_grad(lambda psi: model.log_likelihood(phi, psi, batch).sum())(
@@ -123,7 +123,9 @@ def test_adapters_agree_on_the_same_weights(build):
 @every_adapter
 def test_pretrained_weights_are_the_start(build):
     network = build()
-    model = pb.partial_bnn(network, pb.layer(-1), pb.gaussian(), pb.centred_on(network, 0.1))
+    model = pb.partial_bnn(
+        network, pb.subsets.layer(-1), pb.gaussian(), pb.priors.centred_on(network, 0.1)
+    )
     phi, psi = model.init(jax.random.key(3))
     merged = model.split.merge(phi, psi.network)
     np.testing.assert_array_equal(network.apply(merged, X), network.apply(network.init(KEY), X))
@@ -137,7 +139,7 @@ def test_fresh_weights_depend_on_the_key():
         pb.from_linen(LinenNet(), X),
         pb.from_equinox(EquinoxNet),
         pb.mlp(SIZES),
-        pb.cnn((8, 8, 1), (2,), 3, 2),
+        pb.networks.cnn((8, 8, 1), (2,), 3, 2),
     ):
         first, again, other = (jax.tree.leaves(network.init(jax.random.key(s))) for s in (0, 0, 1))
         assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
@@ -159,7 +161,7 @@ def test_layers_before_the_stochastic_one_run_once(build):
             lambda key: eqx.nn.MLP(wide, 1, wide, 2, jnp.tanh, key=key)),
         "plain": lambda: pb.mlp([wide, wide, wide, 1], jnp.tanh),
     }[next(name for name, value in NETWORKS.items() if value is build)]()  # fmt: skip
-    model = pb.partial_bnn(network, pb.layer(-1), pb.gaussian())
+    model = pb.partial_bnn(network, pb.subsets.layer(-1), pb.gaussian())
     rows, particles = 32, 50
     trunk = 2 * rows * wide * wide * 2  # two dense layers, multiply and add
     head = 2 * rows * wide
@@ -255,7 +257,9 @@ def test_normalisation_dropout_attention_and_sharing(build):
     outputs = network.apply(params, X)
     np.testing.assert_array_equal(outputs, network.apply(params, X))
     np.testing.assert_allclose(outputs[:1], network.apply(params, X[:1]), rtol=1e-4, atol=1e-6)
-    model = pb.partial_bnn(network, pb.normalisation_scales() | pb.layer(-1), pb.gaussian())
+    model = pb.partial_bnn(
+        network, pb.subsets.normalisation_scales() | pb.subsets.layer(-1), pb.gaussian()
+    )
     assert model.split.dim == 16 + 9
     posterior = train_briefly(model, (X, X[:, 0]))
     assert np.isfinite(model.outputs(posterior.particles.values[0], posterior.psi, X)).all()
@@ -282,7 +286,7 @@ def test_convolution_of_the_paper_equals_flax():
             x = nn.relu(nn.Dense(256)(x.reshape(x.shape[0], -1)))
             return nn.Dense(10)(x)
 
-    network = pb.cnn()
+    network = pb.networks.cnn()
     params = network.init(jax.random.key(0))
     images = jnp.asarray(RNG.normal(size=(2, 28, 28, 1)), float)
     names = ("Conv_0", "Conv_1", "Dense_0", "Dense_1")
@@ -321,7 +325,7 @@ def test_networks_that_need_random_numbers_are_refused():
     data = (X, X[:, 0])
 
     def fit(network):
-        train_briefly(pb.partial_bnn(network, pb.layer(0), pb.gaussian()), data)
+        train_briefly(pb.partial_bnn(network, pb.subsets.layer(0), pb.gaussian()), data)
 
     with pytest.raises(ValueError, match="draws random numbers when it is called in evaluation"):
         fit(pb.from_nnx(NnxRandom(nnx.Rngs(0))))

@@ -19,10 +19,10 @@ PHI = np.random.default_rng(0).normal(size=DIM)
 PRIORS = {
     "normal": (pb.normal(0.5, 2.0), scipy.stats.norm(0.5, 2.0)),
     "learned": (pb.normal(scale=pb.learned(0.7)), scipy.stats.norm(0.0, 0.7)),
-    "laplace": (pb.laplace_prior(0.1, pb.learned(0.4)), scipy.stats.laplace(0.1, 0.4)),
-    "student": (pb.student_t_prior(6.0, 0.2, 0.5), scipy.stats.t(6.0, 0.2, 0.5)),
+    "laplace": (pb.priors.laplace(0.1, pb.learned(0.4)), scipy.stats.laplace(0.1, 0.4)),
+    "student": (pb.priors.student_t(6.0, 0.2, 0.5), scipy.stats.t(6.0, 0.2, 0.5)),
     "custom": (
-        pb.custom_prior(
+        pb.priors.custom(
             lambda phi: jax.scipy.stats.logistic.logpdf(phi).sum(),
             lambda key, num: jax.random.logistic(key, (num, DIM)),
         ),
@@ -48,7 +48,7 @@ def test_prior_is_scipys(builder, law):
 
 
 def test_inverse_gamma_is_the_law_of_the_logarithm():
-    prior = pb.inverse_gamma(3.0, 2.0)(SPLIT)
+    prior = pb.priors.inverse_gamma(3.0, 2.0)(SPLIT)
     law = scipy.stats.invgamma(3.0, scale=2.0)
     expected = (law.logpdf(np.exp(PHI)) + PHI).sum()
     np.testing.assert_allclose(prior.log_density(jnp.asarray(PHI, float), ()), expected, rtol=1e-5)
@@ -57,7 +57,7 @@ def test_inverse_gamma_is_the_law_of_the_logarithm():
     moments = prior.moments(())
     np.testing.assert_allclose(moments.mean[0], np.log(2.0) - scipy.special.digamma(3.0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance[0], scipy.special.polygamma(1, 3.0), rtol=1e-4)
-    assert np.isinf(pb.student_t_prior(2.0)(SPLIT).moments(()).variance).all()
+    assert np.isinf(pb.priors.student_t(2.0)(SPLIT).moments(()).variance).all()
 
 
 def spread(scale, split=SPLIT):
@@ -81,29 +81,29 @@ def test_scale_per_layer():
     second = {"layers/1/bias": 2.0, "layers/1/kernel": 2.0}
     assert spread({"layers/0/**": 0.5, "layers/1/**": 2.0}) == first | second
     assert spread({"layers/0/**": 0.5, "**": 2.0}) == first | second
-    assert spread(pb.per_layer([0.5, 2.0])) == first | second
-    assert spread(pb.per_layer(pb.learned([0.5, 2.0]))) == first | second
+    assert spread(pb.priors.per_layer([0.5, 2.0])) == first | second
+    assert spread(pb.priors.per_layer(pb.learned([0.5, 2.0]))) == first | second
     # A path by itself decides over a glob.
     assert spread({"**": 2.0, "layers/0/*": 0.5, "layers/0/bias": 3.0})["layers/0/bias"] == 3.0
-    learned = pb.normal(scale=pb.per_layer(pb.learned(1.5)))(SPLIT).init()
+    learned = pb.normal(scale=pb.priors.per_layer(pb.learned(1.5)))(SPLIT).init()
     assert sorted(learned) == ["layers/0", "layers/1"]
 
 
 def test_scale_by_fan_in():
     expected = {"layers/0/bias": 3.0, "layers/0/kernel": 1.5, "layers/1/bias": 3.0}
     expected["layers/1/kernel"] = round(3.0 / np.sqrt(3.0), 4)
-    assert spread(pb.fan_in(3.0)) == expected
-    assert spread(pb.fan_in(pb.learned(3.0))) == expected
-    assert spread(pb.fan_in(pb.per_layer([3.0, 3.0]))) == expected
+    assert spread(pb.priors.fan_in(3.0)) == expected
+    assert spread(pb.priors.fan_in(pb.learned(3.0))) == expected
+    assert spread(pb.priors.fan_in(pb.priors.per_layer([3.0, 3.0]))) == expected
     # Equinox has the outputs first, and convolutions have windows.
     kernels = {"dense": jnp.ones((3, 4)), "conv": jnp.ones((5, 2, 2, 3))}
-    found = spread(pb.fan_in(), pb.split_weights(kernels, "**", output_axis=0))
+    found = spread(pb.priors.fan_in(), pb.split_weights(kernels, "**", output_axis=0))
     assert found == {"conv": round(1 / np.sqrt(12), 4), "dense": 0.5}
 
 
 def test_learned_scale_has_the_gradient_of_the_closed_form():
     """d log N(φ; 0, s²) / d log s = Σ (φ² / s² − 1), by layer."""
-    prior = pb.normal(scale=pb.per_layer(pb.learned(0.8)))(SPLIT)
+    prior = pb.normal(scale=pb.priors.per_layer(pb.learned(0.8)))(SPLIT)
     gradient = jax.grad(lambda learned: prior.log_density(jnp.asarray(PHI, float), learned))(
         prior.init()
     )
@@ -114,7 +114,7 @@ def test_learned_scale_has_the_gradient_of_the_closed_form():
 def test_joint_prior_of_weights_and_noise():
     prior = pb.normal(scale=pb.learned(0.5))
     noise = pb.gaussian(pb.sampled(np.array([0.3, 0.4]), prior=pb.normal(-1.0, 0.2)))
-    model = pb.partial_bnn(pb.mlp([4, 3, 2]), pb.layer(-1), noise, prior)
+    model = pb.partial_bnn(pb.mlp([4, 3, 2]), pb.subsets.layer(-1), noise, prior)
     phi, psi = model.init(jax.random.key(0))
     assert phi.shape == (10,)
     law = scipy.stats.norm(np.r_[np.zeros(8), -1.0, -1.0], np.r_[np.full(8, 0.5), 0.2, 0.2])
@@ -129,7 +129,7 @@ def test_joint_prior_of_weights_and_noise():
 
 def test_sampled_variance_has_the_conjugate_posterior():
     """Inverse-gamma prior, known mean: π(log v) p(y | v) ∝ IG(a + n/2, b + Σ r²/2) of v, times v."""
-    noise = pb.gaussian(pb.sampled(1.0, prior=pb.inverse_gamma(3.0, 2.0)))
+    noise = pb.gaussian(pb.sampled(1.0, prior=pb.priors.inverse_gamma(3.0, 2.0)))
     network = pb.from_params({"w": jnp.array([0.5])}, lambda params, x: x @ params["w"])
     model = pb.partial_bnn(network, "w", noise)
     rng = np.random.default_rng(0)
@@ -148,10 +148,10 @@ def test_sampled_variance_has_the_conjugate_posterior():
 
 
 def test_centred_on_weights():
-    prior = pb.centred_on(PARAMS, {"**/bias": 0.1, "**/kernel": 0.2})(SPLIT)
+    prior = pb.priors.centred_on(PARAMS, {"**/bias": 0.1, "**/kernel": 0.2})(SPLIT)
     np.testing.assert_array_equal(prior.moments(prior.init()).mean, SPLIT.split(PARAMS)[0])
     with pytest.raises(ValueError, match="do not look like the network's"):
-        pb.centred_on({"w": jnp.ones(2)})(SPLIT)
+        pb.priors.centred_on({"w": jnp.ones(2)})(SPLIT)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_centred_on_weights():
         ({"layers/0/**": 1.0}, "no pattern matches the stochastic weight 'layers/1/bias'"),
         ({"layer/0/**": 1.0, "**": 1.0}, "scale: the pattern 'layer/0/.*' matches no weight"),
         (np.ones(4), r"has shape \(4,\); give one number, or one for each of the 23"),
-        (pb.per_layer([1.0]), r"per_layer was given shape \(1,\), but 2 layers"),
+        (pb.priors.per_layer([1.0]), r"per_layer was given shape \(1,\), but 2 layers"),
     ],
 )
 def test_scales_that_do_not_fit(scale, message):
@@ -173,14 +173,14 @@ def test_scales_that_do_not_fit(scale, message):
 
 
 def test_errors_when_built():
-    for scale in (0.0, {"**": -1.0}, pb.fan_in(0.0)):
+    for scale in (0.0, {"**": -1.0}, pb.priors.fan_in(0.0)):
         with pytest.raises(ValueError, match="scale must be positive and finite"):
-            pb.laplace_prior(scale=scale)
+            pb.priors.laplace(scale=scale)
     with pytest.raises(ValueError, match=r"sampled\(\) is for parameters of a likelihood"):
-        pb.normal(scale=pb.per_layer(pb.sampled(1.0)))
+        pb.normal(scale=pb.priors.per_layer(pb.sampled(1.0)))
     with pytest.raises(ValueError, match="degrees must be positive"):
-        pb.student_t_prior(degrees=0.0)
+        pb.priors.student_t(degrees=0.0)
     with pytest.raises(ValueError, match=r"mean of the prior has shape \(3,\)"):
         pb.normal(mean=np.ones(3))(SPLIT)
     with pytest.raises(ValueError, match=r"sample of the custom prior gives shape \(2, 3\)"):
-        pb.custom_prior(lambda phi: phi.sum(), lambda key, num: jnp.ones((num, 3)))(SPLIT)
+        pb.priors.custom(lambda phi: phi.sum(), lambda key, num: jnp.ones((num, 3)))(SPLIT)

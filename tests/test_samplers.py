@@ -33,9 +33,11 @@ def moment_z_scores(replicates, mean, covariance):
 
 
 CHAIN_SAMPLERS = {
-    "hmc": lambda **length: pb.hmc(step_size=0.15, num_leapfrog=20, **length),
-    "hmc, adapted": lambda **length: pb.hmc(step_size=pb.adapted(), num_leapfrog=10, **length),
-    "nuts": lambda **length: pb.nuts(**length),
+    "hmc": lambda **length: pb.samplers.hmc(step_size=0.15, num_leapfrog=20, **length),
+    "hmc, adapted": lambda **length: pb.samplers.hmc(
+        step_size=pb.samplers.adapted(), num_leapfrog=10, **length
+    ),
+    "nuts": lambda **length: pb.samplers.nuts(**length),
 }
 
 
@@ -43,7 +45,7 @@ CHAIN_SAMPLERS = {
 def test_chains_reach_the_posterior(build):
     sampler = build(num_chains=64, num_burn_in=300, num_draws=100, num_particles=6400)
     with jax.debug_key_reuse(False):  # a false alarm on BlackJAX's loops mapped over chains
-        posterior, report = pb.second_stage(sampler, ORACLE.model, START, DATA, key=1)
+        posterior, report = pb.algorithms.second_stage(sampler, ORACLE.model, START, DATA, key=1)
     # All draws are kept, chain after chain: the chains are independent replicates.
     chains = posterior.particles.values.reshape(64, 100, 3)
     assert np.abs(moment_z_scores(chains, MEAN, COVARIANCE)).max() < 4.5
@@ -92,7 +94,7 @@ def test_trunk_runs_once():
     def run(sampler):
         return jax.make_jaxpr(lambda: sampler(jax.random.key(0), ORACLE.model, START, whole(*DATA)))()
 
-    sampler = pb.hmc(num_leapfrog=2, num_burn_in=2, num_draws=4, num_particles=4)
+    sampler = pb.samplers.hmc(num_leapfrog=2, num_burn_in=2, num_draws=4, num_particles=4)
     jaxpr = run(sampler).jaxpr
     assert "tanh" in str(jaxpr)
     assert count(jaxpr, inside=False) == 0
@@ -100,8 +102,8 @@ def test_trunk_runs_once():
 
 def test_laplace_is_exact_where_the_posterior_is_normal():
     for curvature in ("gauss-newton", "hessian"):
-        sampler = pb.laplace(curvature=curvature, num_particles=10_000)
-        posterior, report = pb.second_stage(sampler, ORACLE.model, START, DATA)
+        sampler = pb.samplers.laplace(curvature=curvature, num_particles=10_000)
+        posterior, report = pb.algorithms.second_stage(sampler, ORACLE.model, START, DATA)
         assert np.allclose(report["log_evidence"], ORACLE.log_evidence(START.psi), atol=2e-3)
         assert int(report["clipped"]) == 0
         draws = posterior.particles.values.reshape(100, 100, 3)
@@ -111,8 +113,8 @@ def test_laplace_is_exact_where_the_posterior_is_normal():
 
 def test_diagonal_laplace_has_the_variances_of_the_conditionals():
     """Known to be too small: one over the diagonal of the precision."""
-    sampler = pb.laplace(covariance="diagonal", num_particles=10_000)
-    posterior, report = pb.second_stage(sampler, ORACLE.model, START, DATA)
+    sampler = pb.samplers.laplace(covariance="diagonal", num_particles=10_000)
+    posterior, report = pb.algorithms.second_stage(sampler, ORACLE.model, START, DATA)
     variances = 1.0 / np.diag(np.linalg.inv(COVARIANCE))
     draws = posterior.particles.values.reshape(100, 100, 3)
     assert np.abs(moment_z_scores(draws, MEAN, np.diag(variances))).max() < 4.5
@@ -133,7 +135,9 @@ def test_laplace_where_the_curvature_is_not_that_of_a_normal():
     model = pb.partial_bnn(network, "phi", pb.gaussian(variance=2.0))
     data = (jnp.zeros((1, 1)), jnp.ones(1))
     start = point(model)
-    posterior, report = pb.second_stage(pb.laplace(curvature="hessian"), model, start, data)
+    posterior, report = pb.algorithms.second_stage(
+        pb.samplers.laplace(curvature="hessian"), model, start, data
+    )
     assert int(report["clipped"]) == 1
     assert 0.85 < float(posterior.particles.values.var()) < 1.15
     assert float(report["gradient_norm"]) < 1e-3
@@ -143,7 +147,7 @@ def test_likelihood_weighting_is_unbiased():
     """E[Ẑ] = Z, over a hundred runs on five data points."""
     oracle = conjugate(num_data=5)
     start = point(oracle.model)
-    sampler = pb.likelihood_weighting(num_particles=500)
+    sampler = pb.samplers.likelihood_weighting(num_particles=500)
 
     def run(key):
         posterior, report = sampler(key, oracle.model, start, whole(oracle.inputs, oracle.targets))
@@ -159,14 +163,23 @@ def test_likelihood_weighting_is_unbiased():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: pb.hmc(step_size=-0.1), "step_size must be positive"),
-        (lambda: pb.hmc(num_leapfrog=0), "num_leapfrog must be a whole number"),
-        (lambda: pb.hmc(num_chains=1, num_draws=10, num_particles=11), "fewer particles or more draws"),
-        (lambda: pb.nuts(num_chains=0), "num_chains must be a whole number"),
-        (lambda: pb.adapted(1.5), "target_acceptance must be a probability below 1"),
-        (lambda: pb.laplace(covariance="low-rank"), "covariance must be 'full' or 'diagonal'"),
-        (lambda: pb.laplace(curvature="fisher"), "curvature must be 'gauss-newton' or 'hessian'"),
-        (lambda: pb.likelihood_weighting(num_particles=0), "num_particles must be a whole number"),
+        (lambda: pb.samplers.hmc(step_size=-0.1), "step_size must be positive"),
+        (lambda: pb.samplers.hmc(num_leapfrog=0), "num_leapfrog must be a whole number"),
+        (
+            lambda: pb.samplers.hmc(num_chains=1, num_draws=10, num_particles=11),
+            "fewer particles or more draws",
+        ),
+        (lambda: pb.samplers.nuts(num_chains=0), "num_chains must be a whole number"),
+        (lambda: pb.samplers.adapted(1.5), "target_acceptance must be a probability below 1"),
+        (lambda: pb.samplers.laplace(covariance="low-rank"), "covariance must be 'full' or 'diagonal'"),
+        (
+            lambda: pb.samplers.laplace(curvature="fisher"),
+            "curvature must be 'gauss-newton' or 'hessian'",
+        ),
+        (
+            lambda: pb.samplers.likelihood_weighting(num_particles=0),
+            "num_particles must be a whole number",
+        ),
     ],
 )
 def test_bad_arguments(build, message):

@@ -16,7 +16,7 @@ BATCH = whole(ORACLE.inputs, ORACLE.targets)
 @pytest.fixture(scope="module")
 def chain():
     """The algorithm, and its states after 0, 1, … steps."""
-    algorithm = pb.sgld(ORACLE.model, num_samples=4, rate=1e-3, burn_in=3, every=2)
+    algorithm = pb.algorithms.sgld(ORACLE.model, num_samples=4, rate=1e-3, burn_in=3, every=2)
     step = jax.jit(algorithm.step)
     states = [jax.jit(algorithm.init)(jax.random.key(0))]
     for seed in range(15):
@@ -49,7 +49,7 @@ def test_ring_of_samples(chain):
 def test_psi_is_the_present_one_and_may_be_fixed(chain):
     algorithm, states = chain
     assert algorithm.posterior(states[15]).psi is states[15].params.psi
-    fixed = pb.sgld(ORACLE.model, optimizer=optax.set_to_zero())
+    fixed = pb.algorithms.sgld(ORACLE.model, optimizer=optax.set_to_zero())
     state = fixed.init(jax.random.key(0))
     after, _ = jax.jit(fixed.step)(jax.random.key(1), state, BATCH)
     assert all(map(np.array_equal, jax.tree.leaves(state.params.psi), jax.tree.leaves(after.params.psi)))
@@ -68,7 +68,7 @@ def test_rate_is_a_number_a_schedule_or_a_share_of_the_data():
 
 def test_rate_can_be_mapped_over():
     def moved(rate):
-        algorithm = pb.sgld(ORACLE.model, rate=rate)
+        algorithm = pb.algorithms.sgld(ORACLE.model, rate=rate)
         state = algorithm.init(jax.random.key(0))
         return algorithm.step(jax.random.key(1), state, BATCH)[0].params.phi
 
@@ -79,6 +79,6 @@ def test_rate_can_be_mapped_over():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="burn_in must be a whole number of steps"):
-        pb.sgld(ORACLE.model, burn_in=-1)
+        pb.algorithms.sgld(ORACLE.model, burn_in=-1)
     with pytest.raises(ValueError, match="num_samples"):
-        pb.sgld(ORACLE.model, num_samples=0)
+        pb.algorithms.sgld(ORACLE.model, num_samples=0)

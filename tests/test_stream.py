@@ -83,6 +83,6 @@ def test_errors(settings, message):
 
 
 def test_second_stage_needs_arrays():
-    staged = pb.then(pb.map_estimate(ORACLE.model), pb.hmc())
+    staged = pb.then(pb.map_estimate(ORACLE.model), pb.samplers.hmc())
     with pytest.raises(ValueError, match="needs all the data at once"):
         pb.fit(staged, pb.stream((X, Y), batch_size=8), epochs=1)

@@ -28,14 +28,14 @@ def chosen(selection, params=PARAMS):
         ("**/bias", {"layers/0/bias": 3, "layers/1/bias": 3, "layers/2/bias": 1}),
         (["layers/0/bias", "layers/2/bias"], {"layers/0/bias": 3, "layers/2/bias": 1}),
         (lambda leaf: leaf.shape == (3, 3), {"layers/1/kernel": 9}),
-        (pb.layer(0), {"layers/0/bias": 3, "layers/0/kernel": 6}),
-        (pb.layer(1, -1) & ~pb.biases(), {"layers/1/kernel": 9, "layers/2/kernel": 3}),
-        (pb.output_layer(), {"layers/2/bias": 1, "layers/2/kernel": 3}),
-        (pb.biases() & pb.layer(0), {"layers/0/bias": 3}),
+        (pb.subsets.layer(0), {"layers/0/bias": 3, "layers/0/kernel": 6}),
+        (pb.subsets.layer(1, -1) & ~pb.subsets.biases(), {"layers/1/kernel": 9, "layers/2/kernel": 3}),
+        (pb.subsets.output_layer(), {"layers/2/bias": 1, "layers/2/kernel": 3}),
+        (pb.subsets.biases() & pb.subsets.layer(0), {"layers/0/bias": 3}),
         (~pb.paths("**/kernel"), {"layers/0/bias": 3, "layers/1/bias": 3, "layers/2/bias": 1}),
         (
             pb.paths("layers/0/bias")
-            | pb.mask({"layers/2/kernel": np.array([[True], [False], [True]])}),
+            | pb.subsets.mask({"layers/2/kernel": np.array([[True], [False], [True]])}),
             {"layers/0/bias": 3, "layers/2/kernel": 2},
         ),
     ],
@@ -46,49 +46,49 @@ def test_selections(selection, expected):
 
 def test_layers_are_counted_in_the_order_of_definition():
     params = {"stem": {"kernel": jnp.ones(2)}, "body": {"kernel": jnp.ones(3)}, "a": jnp.ones(4)}
-    assert chosen(pb.layer(0), params) == {"stem/kernel": 2}
-    assert chosen(pb.output_layer(), params) == {"a": 4}
+    assert chosen(pb.subsets.layer(0), params) == {"stem/kernel": 2}
+    assert chosen(pb.subsets.output_layer(), params) == {"a": 4}
     # The model sees the order too, although tracing sorts dictionaries.
     network = pb.from_params(params, lambda params, x: x)
-    assert pb.partial_bnn(network, pb.layer(0), pb.gaussian()).split.dim == 2
+    assert pb.partial_bnn(network, pb.subsets.layer(0), pb.gaussian()).split.dim == 2
     # Numbers count as numbers where the order of definition is lost.
     many = {f"Dense_{i}": {"kernel": jnp.ones(i + 1)} for i in range(12)}
     sorted_by_name = {name: many[name] for name in sorted(many)}
-    assert chosen(pb.layer(-1), sorted_by_name) == {"Dense_11/kernel": 12}
-    assert chosen(pb.layer(2), sorted_by_name) == {"Dense_2/kernel": 3}
+    assert chosen(pb.subsets.layer(-1), sorted_by_name) == {"Dense_11/kernel": 12}
+    assert chosen(pb.subsets.layer(2), sorted_by_name) == {"Dense_2/kernel": 3}
 
 
 def test_normalisation_scales():
     params = {"norm": {"scale": jnp.ones(3), "bias": jnp.ones(3)}, "dense": {"kernel": jnp.ones((3, 3))}}
-    assert chosen(pb.normalisation_scales(), params) == {"norm/scale": 3}
+    assert chosen(pb.subsets.normalisation_scales(), params) == {"norm/scale": 3}
     equinox_like = {"norm": {"weight": jnp.ones(3)}, "dense": {"weight": jnp.ones((3, 3))}}
-    assert chosen(pb.normalisation_scales(), equinox_like) == {"norm/weight": 3}
+    assert chosen(pb.subsets.normalisation_scales(), equinox_like) == {"norm/weight": 3}
     with pytest.raises(ValueError, match="no weight of this network is a normalisation scale"):
-        chosen(pb.normalisation_scales())
+        chosen(pb.subsets.normalisation_scales())
 
 
 def test_random_fraction_is_a_share_and_reproducible():
-    half = pb.split_weights(PARAMS, pb.random_fraction(0.5, seed=3))
-    again = pb.split_weights(PARAMS, pb.random_fraction(0.5, seed=3))
-    other = pb.split_weights(PARAMS, pb.random_fraction(0.5, seed=4))
+    half = pb.split_weights(PARAMS, pb.subsets.random_fraction(0.5, seed=3))
+    again = pb.split_weights(PARAMS, pb.subsets.random_fraction(0.5, seed=3))
+    other = pb.split_weights(PARAMS, pb.subsets.random_fraction(0.5, seed=4))
     assert half.dim == 12  # of 25, rounded to even
     assert all(np.array_equal(a, b) for a, b in zip(half.masks, again.masks, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(half.masks, other.masks, strict=True))
     assert (
-        chosen(pb.random_fraction(1e-6)).values() == {1}
-        or sum(chosen(pb.random_fraction(1e-6)).values()) == 1
+        chosen(pb.subsets.random_fraction(1e-6)).values() == {1}
+        or sum(chosen(pb.subsets.random_fraction(1e-6)).values()) == 1
     )
 
 
 def test_largest_by_magnitude():
     params = {"a": jnp.array([1.0, -5.0, 2.0]), "b": jnp.array([[3.0, -0.1]]), "n": jnp.array([99])}
-    split = pb.split_weights(params, pb.largest(2, params))
+    split = pb.split_weights(params, pb.ranking.largest(2, params))
     assert [mask.tolist() for mask in split.masks] == [[False, True, False], [[True, False]], [False]]
-    assert chosen(pb.largest(1, params, among="b"), params) == {"b": 1}
+    assert chosen(pb.ranking.largest(1, params, among="b"), params) == {"b": 1}
     with pytest.raises(ValueError, match="count is 9, but there are only 5"):
-        chosen(pb.largest(9, params), params)
+        chosen(pb.ranking.largest(9, params), params)
     with pytest.raises(ValueError, match="params do not look like those"):
-        chosen(pb.largest(2, {"a": jnp.ones(3)}), params)
+        chosen(pb.ranking.largest(2, {"a": jnp.ones(3)}), params)
 
 
 def test_gradient_variance_is_that_of_single_examples():
@@ -100,7 +100,9 @@ def test_gradient_variance_is_that_of_single_examples():
     network = pb.from_params(params, lambda p, x: x @ p["w"])
     variances = ((targets - inputs @ np.asarray(params["w"]))[:, None] * inputs).var(axis=0)
     for count in (1, 2):
-        subset = pb.most_variable_gradient(count, network, params, pb.gaussian(), (inputs, targets))
+        subset = pb.ranking.most_variable_gradient(
+            count, network, params, pb.gaussian(), (inputs, targets)
+        )
         mask = pb.partial_bnn(network, subset, pb.gaussian()).split.masks[1]
         assert set(np.flatnonzero(mask)) == set(np.argsort(-variances)[:count])
 
@@ -108,7 +110,7 @@ def test_gradient_variance_is_that_of_single_examples():
 def test_everything_and_one_scalar():
     x = jnp.linspace(-1, 1, 8)[:, None]
     network = pb.mlp([1, 2, 1])
-    for selection, dim in (("**", 7), (pb.mask({"layers/1/bias": np.array([True])}), 1)):
+    for selection, dim in (("**", 7), (pb.subsets.mask({"layers/1/bias": np.array([True])}), 1)):
         model = pb.partial_bnn(network, selection, pb.gaussian())
         assert model.split.dim == dim
         phi, psi = model.init(jax.random.key(0))
@@ -142,7 +144,7 @@ def test_split_and_merge_round_trip_exactly(case):
     tree, masks = case
     if not any(mask.any() for mask in masks.values()):
         return
-    split = pb.split_weights(tree, pb.mask(masks))
+    split = pb.split_weights(tree, pb.subsets.mask(masks))
     phi, psi = split.split(tree)
     assert phi.shape == (split.dim,) == (sum(int(mask.sum()) for mask in masks.values()),)
     back = split.merge(phi, psi)
@@ -159,7 +161,9 @@ def test_split_and_merge_round_trip_exactly(case):
     )
     np.testing.assert_array_equal(np.asarray(phi, float), flat)
     permuted = {name: tree[name] for name in reversed(tree)}
-    np.testing.assert_array_equal(pb.split_weights(permuted, pb.mask(masks)).split(permuted)[0], phi)
+    np.testing.assert_array_equal(
+        pb.split_weights(permuted, pb.subsets.mask(masks)).split(permuted)[0], phi
+    )
 
 
 def test_describe_tells_the_memory_of_the_particles():
@@ -167,12 +171,12 @@ def test_describe_tells_the_memory_of_the_particles():
     assert split.describe().endswith("1000 particles take 40.0 kB")  # (9 + 1 log-weight) float32
     assert split.describe(num_particles=10**6).endswith("1000000 particles take 40.0 MB")
     assert split.describe(num_particles=1).endswith("1 particles take 40 bytes")
-    partly = pb.mask({"layers/0/bias": np.array([True, False, False])})
+    partly = pb.subsets.mask({"layers/0/bias": np.array([True, False, False])})
     assert "phi (1) + psi" in pb.split_weights(PARAMS, partly).describe()
 
 
 def test_sampled_noise_is_part_of_phi():
-    model = pb.partial_bnn(NETWORK, pb.layer(-1), pb.gaussian(pb.sampled(0.5)))
+    model = pb.partial_bnn(NETWORK, pb.subsets.layer(-1), pb.gaussian(pb.sampled(0.5)))
     assert model.split.dim == 5
     assert "likelihood/variance" in model.split.describe()
     phi, psi = model.init(jax.random.key(0))
@@ -203,11 +207,14 @@ def test_integers_are_carried_frozen():
     ("selection", "message"),
     [
         (
-            pb.mask({"layers/0/bias": np.ones(4, bool)}),
+            pb.subsets.mask({"layers/0/bias": np.ones(4, bool)}),
             r"mask of 'layers/0/bias' has shape \(4,\), but .* \(3,\)",
         ),
-        (pb.mask({"layers/9/bias": np.ones(3, bool)}), "no such weight; the nearest paths are 'layers/"),
-        (pb.layer(7), "there is no layer 7; the network has 3: 'layers/0'"),
+        (
+            pb.subsets.mask({"layers/9/bias": np.ones(3, bool)}),
+            "no such weight; the nearest paths are 'layers/",
+        ),
+        (pb.subsets.layer(7), "there is no layer 7; the network has 3: 'layers/0'"),
         ("layers/0/bais", "matches no weight; the nearest paths are 'layers/0/bias'"),
         (pb.paths("layers/0/*") & pb.paths("layers/1/*"), "selects no weight at all"),
     ],
@@ -219,8 +226,8 @@ def test_errors(selection, message):
 
 def test_errors_when_built():
     with pytest.raises(ValueError, match="holds float64 numbers; it must be boolean"):
-        pb.mask({"layers/0/bias": np.ones(3)})
+        pb.subsets.mask({"layers/0/bias": np.ones(3)})
     with pytest.raises(ValueError, match="fraction must be above 0"):
-        pb.random_fraction(0.0)
+        pb.subsets.random_fraction(0.0)
     with pytest.raises(ValueError, match="two weights have the path 'a/b'"):
         pb.split_weights({"a/b": jnp.ones(1), "a": {"b": jnp.ones(1)}}, "a/b")

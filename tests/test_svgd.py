@@ -50,7 +50,7 @@ def test_coinciding_particles_do_not_break_it():
 
 @pytest.fixture(scope="module")
 def settled():
-    algorithm = pb.svgd(
+    algorithm = pb.algorithms.svgd(
         ORACLE.model,
         num_particles=60,
         optimizer=optax.set_to_zero(),
@@ -87,4 +87,4 @@ def test_its_variance_is_near_the_posteriors_and_below_it(settled):
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="at least 2"):
-        pb.svgd(ORACLE.model, num_particles=1)
+        pb.algorithms.svgd(ORACLE.model, num_particles=1)

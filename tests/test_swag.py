@@ -29,7 +29,9 @@ def run(algorithm, steps=STEPS, seed=0):
 
 @pytest.fixture(scope="module")
 def states():
-    return run(pb.swag(ORACLE.model, rank=RANK, warm_up=WARM_UP, every=EVERY, sample_psi=True))
+    return run(
+        pb.algorithms.swag(ORACLE.model, rank=RANK, warm_up=WARM_UP, every=EVERY, sample_psi=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_columns_are_the_last_deviations_from_the_running_mean(states, snapshots
 
 
 def test_before_the_first_snapshot_the_posterior_is_the_point(states):
-    algorithm = pb.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
     for state in (states[0], states[WARM_UP + EVERY - 1]):
         psi, (values, log_weights) = algorithm.posterior(state)
         params = state.trajectory.params
@@ -73,7 +75,7 @@ def test_before_the_first_snapshot_the_posterior_is_the_point(states):
 
 
 def test_after_one_snapshot_it_is_a_point_too(states):
-    algorithm = pb.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
     values = algorithm.posterior(states[WARM_UP + EVERY]).particles.values
     assert np.array_equal(values, np.broadcast_to(values[:1], values.shape))
     assert np.allclose(values[0, 0], states[WARM_UP + EVERY].trajectory.params.phi)
@@ -93,7 +95,9 @@ def gaussian_z(samples: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
 def test_sampling_law_of_all_the_weights(states, snapshots, taken):
     """N(m, ½ diag(s) + D Dᵀ / (2 (K − 1))), correlations between φ and ψ included."""
     state = states[WARM_UP + taken * EVERY]
-    posterior = pb.swag(ORACLE.model, num_samples=20_000, rank=RANK, sample_psi=True).posterior(state)
+    posterior = pb.algorithms.swag(
+        ORACLE.model, num_samples=20_000, rank=RANK, sample_psi=True
+    ).posterior(state)
     draws = Params(posterior.particles.values[:, 0, :], posterior.psi)
     samples = np.asarray(jax.vmap(lambda params: ravel_pytree(params)[0])(draws), np.float64)
 
@@ -112,7 +116,9 @@ def test_sampling_law_of_all_the_weights(states, snapshots, taken):
 
 
 def test_diagonal_has_the_full_variance():
-    algorithm = pb.swag(ORACLE.model, num_samples=20_000, rank=0, warm_up=WARM_UP, every=EVERY)
+    algorithm = pb.algorithms.swag(
+        ORACLE.model, num_samples=20_000, rank=0, warm_up=WARM_UP, every=EVERY
+    )
     last = run(algorithm)[-1]
     particles = algorithm.posterior(last).particles
     variance = np.asarray(last.squares, np.float64) / 7
@@ -124,7 +130,7 @@ def test_diagonal_has_the_full_variance():
 
 
 def test_phi_only_is_the_marginal_law_with_psi_at_its_average(states):
-    algorithm = pb.swag(ORACLE.model, num_samples=7, rank=RANK, warm_up=WARM_UP, every=EVERY)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=7, rank=RANK, warm_up=WARM_UP, every=EVERY)
     last = run(algorithm)[-1]
     assert np.allclose(flat(last.mean), flat(states[-1].mean), atol=1e-6)
     assert np.allclose(last.squares, states[-1].squares[:3], atol=1e-6)
@@ -135,7 +141,7 @@ def test_phi_only_is_the_marginal_law_with_psi_at_its_average(states):
 
 
 def test_a_look_at_the_posterior_is_pure(states):
-    algorithm = pb.swag(ORACLE.model, num_samples=5, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=5, rank=RANK, sample_psi=True)
     first, again = algorithm.posterior(states[-1]), algorithm.posterior(states[-1])
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again)))
 
@@ -148,7 +154,7 @@ def test_variance_is_never_negative_far_from_zero():
         apply=lambda params, x: x @ params["head"] - 1e4 * x[:, 0],
     )
     model = pb.partial_bnn(network, "head", pb.gaussian(), far)
-    algorithm = pb.swag(model, rank=2, warm_up=0, optimizer=optax.sgd(3e-5))
+    algorithm = pb.algorithms.swag(model, rank=2, warm_up=0, optimizer=optax.sgd(3e-5))
     step, state = jax.jit(algorithm.step), algorithm.init(jax.random.key(0))
     batch = whole(jnp.ones((4, 1)), jnp.zeros(4))
     values = []
@@ -166,7 +172,7 @@ def settled(rate, batch_size, epochs):
         {"phi": optax.sgd(rate), "psi": optax.set_to_zero()}, Params("phi", "psi")
     )
     fitted = pb.fit(
-        pb.swag(ORACLE.model, rank=0, warm_up=1500, num_samples=500, optimizer=only_phi),
+        pb.algorithms.swag(ORACLE.model, rank=0, warm_up=1500, num_samples=500, optimizer=only_phi),
         (ORACLE.inputs, ORACLE.targets),
         epochs=epochs,
         batch_size=batch_size,
@@ -195,8 +201,8 @@ def test_its_width_follows_the_rate():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="rank must be 0"):
-        pb.swag(ORACLE.model, rank=1)
+        pb.algorithms.swag(ORACLE.model, rank=1)
     with pytest.raises(ValueError, match="warm_up must be a whole number of steps"):
-        pb.swag(ORACLE.model, warm_up=-1)
+        pb.algorithms.swag(ORACLE.model, warm_up=-1)
     with pytest.raises(ValueError, match="every"):
-        pb.swag(ORACLE.model, every=0)
+        pb.algorithms.swag(ORACLE.model, every=0)

@@ -19,7 +19,7 @@ def same(a, b):
 def test_psi_is_that_of_the_first_stage():
     settings = {"epochs": 3, "batch_size": 10, "validation": DATA, "key": 3, "progress": False}
     first = pb.fit(FIRST, DATA, **settings)
-    both = pb.fit(pb.then(FIRST, pb.laplace(num_particles=12)), DATA, **settings)
+    both = pb.fit(pb.then(FIRST, pb.samplers.laplace(num_particles=12)), DATA, **settings)
     assert first.report == {}
     assert same(first.posterior.psi, both.posterior.psi)
     assert both.posterior.particles.values.shape == (12, 3)
@@ -56,8 +56,8 @@ def test_each_member_of_an_ensemble_is_sampled_and_keeps_its_share():
     psi, values = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     log_weights = jnp.log(jnp.array([[0.1, 0.2], [0.3, 0.4]]))
     ensemble = pb.Posterior(psi, pb.Particles(values, log_weights))
-    sampler = pb.laplace(num_particles=50)
-    posterior, report = pb.second_stage(sampler, ORACLE.model, ensemble, DATA)
+    sampler = pb.samplers.laplace(num_particles=50)
+    posterior, report = pb.algorithms.second_stage(sampler, ORACLE.model, ensemble, DATA)
     shares = jnp.exp(jax.nn.logsumexp(posterior.particles.log_weights, axis=1))
     assert posterior.particles.values.shape == (2, 50, 3)
     assert np.allclose(shares, [0.3, 0.7], atol=1e-5)

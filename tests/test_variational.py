@@ -37,7 +37,7 @@ def train(algorithm: pb.Algorithm, num_steps: int):
 
 def test_full_rank_finds_the_posterior_and_the_evidence():
     rate = optax.exponential_decay(0.05, 100, 0.75)
-    algorithm = pb.full_rank_vb(
+    algorithm = pb.algorithms.full_rank_vb(
         ORACLE.model, num_samples=20, num_particles=20_000, optimizer=only(q=optax.adam(rate))
     )
     state, elbo = train(algorithm, 2500)
@@ -57,7 +57,9 @@ def test_full_rank_finds_the_posterior_and_the_evidence():
 def test_mean_field_has_the_variances_of_the_conditionals():
     """Known to be too small: one over the diagonal of the precision; the mean is right."""
     rate = optax.exponential_decay(0.1, 300, 0.5)
-    algorithm = pb.mean_field_vb(ORACLE.model, num_samples=100, optimizer=only(q=optax.adam(rate)))
+    algorithm = pb.algorithms.mean_field_vb(
+        ORACLE.model, num_samples=100, optimizer=only(q=optax.adam(rate))
+    )
     (params, *_), elbo = train(algorithm, 2500)
     precision = jnp.linalg.inv(COVARIANCE)
     assert isinstance(params.q, MeanField)
@@ -71,7 +73,9 @@ def test_mean_field_has_the_variances_of_the_conditionals():
 
 def test_gradient_of_psi_is_that_of_the_evidence():
     """At q = posterior, by Fisher's identity; noise and prior scale included."""
-    algorithm = pb.full_rank_vb(ORACLE.model, num_samples=100, optimizer=only(psi=optax.sgd(1.0)))
+    algorithm = pb.algorithms.full_rank_vb(
+        ORACLE.model, num_samples=100, optimizer=only(psi=optax.sgd(1.0))
+    )
     factor = jnp.linalg.cholesky(COVARIANCE)
     exact_q = FullRank(MEAN, jnp.log(jnp.diag(factor)), factor)
     state = algorithm.init(jax.random.key(0))
@@ -94,13 +98,13 @@ def test_gradient_of_psi_is_that_of_the_evidence():
 
 
 def test_posterior_is_the_same_each_time():
-    algorithm = pb.mean_field_vb(ORACLE.model, num_particles=5)
+    algorithm = pb.algorithms.mean_field_vb(ORACLE.model, num_particles=5)
     state = algorithm.init(jax.random.key(0))
     first, again = algorithm.posterior(state), algorithm.posterior(state)
     assert np.array_equal(first.particles.values, again.particles.values)
 
 
-@pytest.mark.parametrize("build", [pb.mean_field_vb, pb.full_rank_vb])
+@pytest.mark.parametrize("build", [pb.algorithms.mean_field_vb, pb.algorithms.full_rank_vb])
 def test_bad_arguments(build):
     for name in ("num_samples", "num_particles"):
         with pytest.raises(ValueError, match=f"{name} must be a whole number"):

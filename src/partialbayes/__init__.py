@@ -1,110 +1,45 @@
-"""Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo."""
+"""Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo.
 
-from partialbayes.algorithms import (
-    backward_ohsmc,
-    ekf,
-    ensemble,
-    expected_log_likelihood,
-    full_rank_vb,
-    log_expected_likelihood,
-    map_estimate,
-    mean_field_vb,
-    monte_carlo,
-    ohsmc,
-    particle_gradient_descent,
-    poisson_ohsmc,
-    second_stage,
-    sgld,
-    sgsmc,
-    smc,
-    svgd,
-    swag,
-    then,
+The names used most are here; the families they belong to are modules with all their members:
+`algorithms`, `samplers`, `kernels`, `resampling`, `annealing`, `networks`, `subsets`, `ranking`,
+`likelihoods`, `priors`, `metrics`, `evidence`, `callbacks` and `types`.
+"""
+
+from partialbayes import (
+    algorithms,
+    annealing,
+    callbacks,
+    evidence,
+    kernels,
+    likelihoods,
+    metrics,
+    networks,
+    priors,
+    ranking,
+    resampling,
+    samplers,
+    subsets,
+    types,
 )
-from partialbayes.annealing import blocks, geometric_blocks, tempering
-from partialbayes.callbacks import Progress, csv_log, json_lines_log, tensorboard_log
+from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
-from partialbayes.evidence import Evidence, evidence_from_runs
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
-from partialbayes.kernels import (
-    adapted_hamiltonian,
-    adapted_metropolis,
-    forgetting,
-    guided_langevin,
-    hamiltonian,
-    identity,
-    lift,
-    mala,
-    ornstein_uhlenbeck,
-    pcn,
-    random_walk,
-    random_walk_metropolis,
-    unadjusted_langevin,
-)
-from partialbayes.likelihoods import (
-    allow_missing,
-    bernoulli,
-    categorical,
-    custom_likelihood,
-    gaussian,
-    heteroscedastic,
-    multivariate_gaussian,
-    poisson,
-    student_t,
-)
+from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
+from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.many import fit_many
 from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rmse
 from partialbayes.model import partial_bnn
-from partialbayes.networks import cnn, from_equinox, from_linen, from_nnx, from_params, mlp
+from partialbayes.networks import from_equinox, from_linen, from_nnx, from_params, mlp
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
-from partialbayes.priors import (
-    centred_on,
-    custom_prior,
-    inverse_gamma,
-    laplace_prior,
-    normal,
-    student_t_prior,
-)
-from partialbayes.ranking import largest, most_variable_gradient
-from partialbayes.refine import Discrepancy, Refined, StalledError, refine
-from partialbayes.resampling import (
-    multinomial,
-    optimal_transport,
-    residual,
-    stratified,
-    systematic,
-    when_ess_below,
-)
+from partialbayes.priors import normal
+from partialbayes.refine import Refined, StalledError, refine
+from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.samplers import adapted, hmc, laplace, likelihood_weighting, nuts, tempered_smc
-from partialbayes.scales import fan_in, per_layer
 from partialbayes.splits import Split, split_weights
-from partialbayes.stream import Stream, stream
-from partialbayes.subsets import (
-    Subset,
-    biases,
-    layer,
-    mask,
-    normalisation_scales,
-    output_layer,
-    paths,
-    random_fraction,
-    where,
-)
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Kernel,
-    Likelihood,
-    Model,
-    Move,
-    Network,
-    Particles,
-    Posterior,
-    Prior,
-    Sampler,
-)
+from partialbayes.stream import stream
+from partialbayes.subsets import Subset, paths, where
+from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
 
@@ -113,48 +48,27 @@ __all__ = [
     "Batch",
     "CheckpointError",
     "Checkpoints",
-    "Discrepancy",
-    "Evidence",
     "Fit",
     "History",
-    "Kernel",
-    "Likelihood",
     "Model",
-    "Move",
     "Network",
     "Particles",
     "Posterior",
     "Predictive",
-    "Prior",
-    "Progress",
     "Refined",
-    "Sampler",
     "Split",
     "StalledError",
-    "Stream",
     "Subset",
     "TrainingDivergedError",
     "accuracy",
-    "adapted",
-    "adapted_hamiltonian",
-    "adapted_metropolis",
-    "allow_missing",
-    "backward_ohsmc",
+    "algorithms",
+    "annealing",
     "bernoulli",
-    "biases",
-    "blocks",
+    "callbacks",
     "categorical",
-    "centred_on",
-    "cnn",
-    "csv_log",
-    "custom_likelihood",
-    "custom_prior",
-    "ekf",
     "ensemble",
-    "evidence_from_runs",
+    "evidence",
     "expected_calibration_error",
-    "expected_log_likelihood",
-    "fan_in",
     "fit",
     "fit_many",
     "forgetting",
@@ -162,74 +76,38 @@ __all__ = [
     "from_linen",
     "from_nnx",
     "from_params",
-    "full_rank_vb",
     "gaussian",
-    "geometric_blocks",
-    "guided_langevin",
-    "hamiltonian",
-    "heteroscedastic",
-    "hmc",
-    "identity",
-    "inverse_gamma",
-    "json_lines_log",
-    "laplace",
-    "laplace_prior",
-    "largest",
-    "layer",
+    "kernels",
     "learned",
-    "lift",
-    "likelihood_weighting",
-    "log_expected_likelihood",
+    "likelihoods",
     "log_predictive_density",
-    "mala",
     "map_estimate",
-    "mask",
-    "mean_field_vb",
+    "metrics",
     "mlp",
-    "monte_carlo",
-    "most_variable_gradient",
-    "multinomial",
-    "multivariate_gaussian",
+    "networks",
     "nlpd",
     "normal",
-    "normalisation_scales",
-    "nuts",
     "ohsmc",
-    "optimal_transport",
     "ornstein_uhlenbeck",
-    "output_layer",
     "partial_bnn",
-    "particle_gradient_descent",
     "paths",
-    "pcn",
-    "per_layer",
-    "poisson",
-    "poisson_ohsmc",
     "predict",
-    "random_fraction",
+    "priors",
     "random_walk",
-    "random_walk_metropolis",
+    "ranking",
     "refine",
-    "residual",
+    "resampling",
     "rmse",
     "sampled",
-    "second_stage",
-    "sgld",
+    "samplers",
     "sgsmc",
     "smc",
     "split_weights",
     "stratified",
     "stream",
-    "student_t",
-    "student_t_prior",
-    "svgd",
-    "swag",
-    "systematic",
-    "tempered_smc",
-    "tempering",
-    "tensorboard_log",
+    "subsets",
     "then",
-    "unadjusted_langevin",
+    "types",
     "when_ess_below",
     "where",
 ]

@@ -25,6 +25,13 @@ from partialbayes.staging import stage
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
 from partialbayes.weights import effective_sample_size
 
+__all__ = [
+    "blocks",
+    "geometric_blocks",
+    "tempering",
+]
+
+
 Exponents: TypeAlias = Float[Array, " example"]
 Schedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
 """Number of rows in the batch -> exponents, from all zero to all one."""
@@ -97,7 +104,7 @@ def blocks(size: int = 1) -> Schedule:
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.blocks(2)(3)
+        >>> pb.annealing.blocks(2)(3)
         array([[0., 0., 0.],
                [1., 1., 0.],
                [1., 1., 1.]])
@@ -122,7 +129,7 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.geometric_blocks()(5).sum(axis=1)
+        >>> pb.annealing.geometric_blocks()(5).sum(axis=1)
         array([0., 1., 2., 4., 5.])
     """
     require_count("first", first, "the number of rows in the first block.")
@@ -146,7 +153,7 @@ def tempering(temperatures: Sequence[float] | Any) -> Schedule:
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.tempering([0.1, 1.0])(2)
+        >>> pb.annealing.tempering([0.1, 1.0])(2)
         array([[0. , 0. ],
                [0.1, 0.1],
                [1. , 1. ]])

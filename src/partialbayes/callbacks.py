@@ -14,6 +14,14 @@ from jaxtyping import Float
 
 from partialbayes.types import Posterior
 
+__all__ = [
+    "Callback",
+    "Progress",
+    "csv_log",
+    "json_lines_log",
+    "tensorboard_log",
+]
+
 
 class Progress(NamedTuple):
     """What happened since the last call.
@@ -85,7 +93,7 @@ def csv_log(path: str | Path) -> Callback:
 
     Example:
         >>> import partialbayes as pb
-        >>> callbacks = [pb.csv_log("history.csv")]
+        >>> callbacks = [pb.callbacks.csv_log("history.csv")]
     """
 
     def encode(rows: list[dict[str, Any]], is_empty: bool) -> str:
@@ -108,7 +116,7 @@ def json_lines_log(path: str | Path) -> Callback:
 
     Example:
         >>> import partialbayes as pb
-        >>> callbacks = [pb.json_lines_log("history.jsonl")]
+        >>> callbacks = [pb.callbacks.json_lines_log("history.jsonl")]
     """
 
     def encode(rows: list[dict[str, Any]], is_empty: bool) -> str:
@@ -131,7 +139,7 @@ def tensorboard_log(writer: Any) -> Callback:
         >>> import partialbayes as pb
         >>> class Writer:
         ...     def add_scalar(self, tag, value, step): ...
-        >>> callbacks = [pb.tensorboard_log(Writer())]
+        >>> callbacks = [pb.callbacks.tensorboard_log(Writer())]
     """
 
     def callback(progress: Progress) -> None:

@@ -34,6 +34,11 @@ from jaxtyping import Array, Float, Int
 
 from partialbayes.types import Scalar
 
+__all__ = [
+    "Evidence",
+    "evidence_from_runs",
+]
+
 
 class Evidence(NamedTuple):
     """An estimate of log p(y_1:N; ψ).
@@ -76,7 +81,7 @@ def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> pooled = pb.evidence_from_runs(jnp.log(jnp.array([1.0, 3.0])))
+        >>> pooled = pb.evidence.evidence_from_runs(jnp.log(jnp.array([1.0, 3.0])))
         >>> round(float(pooled.log_evidence), 4), float(pooled.standard_error)
         (0.6931, 0.5)
     """

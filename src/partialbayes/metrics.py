@@ -11,6 +11,14 @@ from jaxtyping import Array, Float, Int
 from partialbayes.checks import require_count
 from partialbayes.types import Scalar
 
+__all__ = [
+    "accuracy",
+    "expected_calibration_error",
+    "nlpd",
+    "rmse",
+]
+
+
 AnyArray: TypeAlias = Array | np.ndarray
 
 

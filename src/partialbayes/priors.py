@@ -15,9 +15,20 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
-from partialbayes.scales import bind_scale, require_scale
+from partialbayes.scales import bind_scale, fan_in, per_layer, require_scale
 from partialbayes.splits import Split
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar
+
+__all__ = [
+    "centred_on",
+    "custom",
+    "fan_in",
+    "inverse_gamma",
+    "laplace",
+    "normal",
+    "per_layer",
+    "student_t",
+]
 
 
 class _Standard(NamedTuple):
@@ -48,7 +59,7 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     )
 
 
-def laplace_prior(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """φ ~ Laplace(mean, scale), density ∝ exp(−|φ − mean| / scale): many weights near the mean.
 
     Args:
@@ -57,14 +68,14 @@ def laplace_prior(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.laplace_prior(scale=0.5)
+        >>> prior = pb.priors.laplace(scale=0.5)
     """
     return _location_scale(
         mean, scale, _Standard(jax.scipy.stats.laplace.logpdf, jax.random.laplace, 2.0, normal=False)
     )
 
 
-def student_t_prior(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+def student_t(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """(φ − mean) / scale ~ Student-t: most weights small, a few large.
 
     Args:
@@ -74,7 +85,7 @@ def student_t_prior(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> 
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.student_t_prior(degrees=3.0, scale=pb.fan_in())
+        >>> prior = pb.priors.student_t(degrees=3.0, scale=pb.priors.fan_in())
     """
     require_positive("degrees", degrees)
     standard = _Standard(
@@ -97,7 +108,8 @@ def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([1, 20, 1])
         >>> trained = network.init(jax.random.key(0))
-        >>> model = pb.partial_bnn(network, pb.layer(-1), pb.gaussian(), pb.centred_on(trained, 0.1))
+        >>> prior = pb.priors.centred_on(trained, 0.1)
+        >>> model = pb.partial_bnn(network, pb.subsets.layer(-1), pb.gaussian(), prior)
     """
     require_scale(scale)
     centre = params.init(jax.random.key(0)) if isinstance(params, Network) else params
@@ -125,7 +137,7 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.gaussian(variance=pb.sampled(0.5, prior=pb.inverse_gamma(3.0, 1.0)))
+        >>> likelihood = pb.gaussian(variance=pb.sampled(0.5, prior=pb.priors.inverse_gamma(3.0, 1.0)))
     """
     require_positive("shape", shape)
     require_positive("rate", rate)
@@ -150,7 +162,7 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
     return build
 
 
-def custom_prior(
+def custom(
     log_density: Callable[[Phi], Scalar],
     sample: Callable[[PRNGKey, int], Float[Array, "num dim"]],
     moments: Moments | None = None,
@@ -165,11 +177,11 @@ def custom_prior(
 
     Example:
         >>> import jax, partialbayes as pb
-        >>> prior = pb.custom_prior(
+        >>> prior = pb.priors.custom(
         ...     lambda phi: jax.scipy.stats.logistic.logpdf(phi).sum(),
         ...     lambda key, num: jax.random.logistic(key, (num, 6)),
         ... )
-        >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), pb.layer(0), pb.gaussian(), prior)
+        >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), pb.subsets.layer(0), pb.gaussian(), prior)
     """
 
     def build(split: Split) -> Prior:

@@ -17,6 +17,11 @@ from partialbayes.checks import as_float_arrays, num_rows, require_count
 from partialbayes.subsets import Leaf, Selection, Subset, top
 from partialbayes.types import Likelihood, Network
 
+__all__ = [
+    "largest",
+    "most_variable_gradient",
+]
+
 
 def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
     """The weights of largest magnitude.
@@ -30,7 +35,7 @@ def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([2, 20, 1])
         >>> params = network.init(jax.random.key(0))
-        >>> pb.partial_bnn(network, pb.largest(7, params, "**/kernel"), pb.gaussian()).split.dim
+        >>> pb.partial_bnn(network, pb.ranking.largest(7, params, "**/kernel"), pb.gaussian()).split.dim
         7
     """
 
@@ -66,7 +71,7 @@ def most_variable_gradient(
         >>> network = pb.mlp([1, 5, 1])
         >>> params = network.init(jax.random.key(0))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> chosen = pb.most_variable_gradient(3, network, params, pb.gaussian(), (x, x))
+        >>> chosen = pb.ranking.most_variable_gradient(3, network, params, pb.gaussian(), (x, x))
         >>> pb.partial_bnn(network, chosen, pb.gaussian()).split.dim
         3
     """

@@ -23,6 +23,16 @@ from partialbayes.weights import (
     weighted_variance,
 )
 
+__all__ = [
+    "multinomial",
+    "optimal_transport",
+    "residual",
+    "stratified",
+    "systematic",
+    "when_ess_below",
+]
+
+
 Weights: TypeAlias = Float[Array, " particle"]
 Ancestors: TypeAlias = Int[Array, " particle"]
 
@@ -36,6 +46,7 @@ def _by_index(draw: Callable[[PRNGKey, Weights], Ancestors]) -> Resampler:
         log_weights = uniform_log_weights(ancestors.shape[0])
         return Particles(particles.values[ancestors], log_weights), ancestors
 
+    resample.__doc__, resample.__name__ = draw.__doc__, draw.__name__
     return resample
 
 
@@ -54,21 +65,56 @@ def stratified_indices(key: PRNGKey, weights: Weights, num: int) -> Int[Array, "
     return _inverse(weights, (jnp.arange(num, dtype=weights.dtype) + offsets) / num)
 
 
-def _stratified(key: PRNGKey, weights: Weights) -> Ancestors:
+@_by_index
+def stratified(key: PRNGKey, weights: Weights) -> Ancestors:
+    """One uniform draw in each of J equal strata of the cumulative weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> particles = pb.Particles(jnp.arange(3.0)[:, None], jnp.array([-jnp.inf, 0.0, -jnp.inf]))
+        >>> resampled, ancestors = pb.stratified(jax.random.key(0), particles)
+        >>> ancestors.tolist()
+        [1, 1, 1]
+    """
     return stratified_indices(key, weights, weights.shape[0])
 
 
-def _systematic(key: PRNGKey, weights: Weights) -> Ancestors:
+@_by_index
+def systematic(key: PRNGKey, weights: Weights) -> Ancestors:
+    """One uniform draw shared by all J strata: particle j is copied ⌊J w_j⌋ or ⌈J w_j⌉ times.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
+    """
     size = weights.shape[0]
     offset = jax.random.uniform(key, (), weights.dtype)
     return _inverse(weights, (jnp.arange(size, dtype=weights.dtype) + offset) / size)
 
 
-def _multinomial(key: PRNGKey, weights: Weights) -> Ancestors:
+def _independent(key: PRNGKey, weights: Weights) -> Ancestors:
     return _inverse(weights, jax.random.uniform(key, weights.shape, weights.dtype))
 
 
-def _residual(key: PRNGKey, weights: Weights) -> Ancestors:
+@_by_index
+def multinomial(key: PRNGKey, weights: Weights) -> Ancestors:
+    """J independent draws: the noisiest scheme, and the easiest to reason about.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> resample = pb.when_ess_below(0.5, pb.resampling.multinomial)
+    """
+    return _independent(key, weights)
+
+
+@_by_index
+def residual(key: PRNGKey, weights: Weights) -> Ancestors:
+    """⌊J w_j⌋ copies of particle j for certain, the rest drawn from what is left of the weights.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> resample = pb.when_ess_below(0.5, pb.resampling.residual)
+    """
     size = weights.shape[0]
     expected = size * weights
     # Whole numbers that rounding has put just below themselves count as whole.
@@ -76,21 +122,8 @@ def _residual(key: PRNGKey, weights: Weights) -> Ancestors:
     kept = jnp.repeat(
         jnp.arange(size, dtype=jnp.int32), copies.astype(jnp.int32), total_repeat_length=size
     )
-    drawn = _multinomial(key, jnp.maximum(expected - copies, 0.0))
+    drawn = _independent(key, jnp.maximum(expected - copies, 0.0))
     return jnp.where(jnp.arange(size) < copies.sum(), kept, drawn)
-
-
-stratified: Resampler = _by_index(_stratified)
-"""One uniform draw in each of J equal strata of the cumulative weights."""
-
-systematic: Resampler = _by_index(_systematic)
-"""One uniform draw shared by all J strata: particle j is copied ⌊J w_j⌋ or ⌈J w_j⌉ times."""
-
-multinomial: Resampler = _by_index(_multinomial)
-"""J independent draws: the noisiest scheme, and the easiest to reason about."""
-
-residual: Resampler = _by_index(_residual)
-"""⌊J w_j⌋ copies of particle j for certain, the rest drawn from what is left of the weights."""
 
 
 def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resampler:
@@ -102,7 +135,7 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.systematic)
+        >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(
@@ -138,7 +171,7 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.optimal_transport())
+        >>> resample = pb.when_ess_below(0.5, pb.resampling.optimal_transport())
     """
     require_positive("entropy", entropy)
     require_count("num_iterations", num_iterations, "for example num_iterations=100.")

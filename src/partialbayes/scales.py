@@ -37,7 +37,7 @@ def fan_in(gain: Any = 1.0) -> FanIn:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.normal(scale=pb.fan_in(2.0))
+        >>> prior = pb.normal(scale=pb.priors.fan_in(2.0))
     """
     return FanIn(gain)
 
@@ -51,7 +51,7 @@ def per_layer(scale: Any) -> PerLayer:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.normal(scale=pb.per_layer(pb.learned(1.0)))
+        >>> prior = pb.normal(scale=pb.priors.per_layer(pb.learned(1.0)))
     """
     return PerLayer(scale)
 

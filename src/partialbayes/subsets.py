@@ -19,6 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+__all__ = [
+    "Leaf",
+    "Subset",
+    "biases",
+    "layer",
+    "mask",
+    "normalisation_scales",
+    "output_layer",
+    "paths",
+    "random_fraction",
+    "where",
+]
+
+
 _BIAS_NAMES = ("bias", "b")
 _SCALE_NAMES = ("scale", "gamma")
 _WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
@@ -73,7 +87,7 @@ class Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.layer(-1) & ~pb.biases()
+        >>> chosen = pb.subsets.layer(-1) & ~pb.subsets.biases()
     """
 
     def __init__(self, masks: Callable[[Sequence[Leaf]], Masks]) -> None:
@@ -151,7 +165,7 @@ def layer(*indices: int) -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> ends = pb.layer(0, -1)
+        >>> ends = pb.subsets.layer(0, -1)
     """
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
@@ -173,7 +187,7 @@ def output_layer() -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), pb.output_layer(), pb.gaussian())
+        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), pb.subsets.output_layer(), pb.gaussian())
         >>> model.split.dim
         21
     """
@@ -185,7 +199,7 @@ def biases() -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.biases(), pb.gaussian()).split.dim
+        >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.subsets.biases(), pb.gaussian()).split.dim
         21
     """
     return _role("bias", lambda leaf: leaf.name in _BIAS_NAMES)
@@ -196,7 +210,7 @@ def normalisation_scales() -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.normalisation_scales() | pb.biases()
+        >>> chosen = pb.subsets.normalisation_scales() | pb.subsets.biases()
     """
 
     def is_scale(leaf: Leaf) -> bool:
@@ -226,7 +240,7 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> chosen = pb.mask({"layers/0/kernel": np.array([[True, False, False]])})
+        >>> chosen = pb.subsets.mask({"layers/0/kernel": np.array([[True, False, False]])})
         >>> pb.partial_bnn(pb.mlp([1, 3, 1]), chosen, pb.gaussian()).split.dim
         1
     """
@@ -266,7 +280,7 @@ def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) 
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.random_fraction(0.1, among="layers/0/kernel")
+        >>> chosen = pb.subsets.random_fraction(0.1, among="layers/0/kernel")
         >>> pb.partial_bnn(pb.mlp([10, 10, 1]), chosen, pb.gaussian()).split.dim
         10
     """

@@ -17,39 +17,44 @@ ORACLE = conjugate()
 ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "ohsmc": lambda model: pb.ohsmc(model, num_particles=16),
     "ohsmc, ess": lambda model: pb.ohsmc(
-        model, num_particles=16, resample=pb.when_ess_below(0.5, pb.systematic)
+        model, num_particles=16, resample=pb.when_ess_below(0.5, pb.resampling.systematic)
     ),
     "ohsmc, ou": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.ornstein_uhlenbeck(0.1)),
     "ohsmc, kernel with memory, gradient of few": lambda model: pb.ohsmc(
-        model, num_particles=16, kernel=pb.adapted_metropolis(), gradient_particles=4
+        model, num_particles=16, kernel=pb.kernels.adapted_metropolis(), gradient_particles=4
     ),
-    "backward_ohsmc": lambda model: pb.backward_ohsmc(model, num_particles=16),
-    "poisson_ohsmc": lambda model: pb.poisson_ohsmc(
+    "backward_ohsmc": lambda model: pb.algorithms.backward_ohsmc(model, num_particles=16),
+    "poisson_ohsmc": lambda model: pb.algorithms.poisson_ohsmc(
         model, log_c=2000.0, intensity=1500.0, subset_size=4, num_particles=16
     ),
-    "ekf": lambda model: pb.ekf(model, num_particles=16),
+    "ekf": lambda model: pb.algorithms.ekf(model, num_particles=16),
     "map": lambda model: pb.map_estimate(model),
     "map, hmc": lambda model: pb.then(
-        pb.map_estimate(model), pb.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8)
+        pb.map_estimate(model),
+        pb.samplers.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8),
     ),
-    "swag": lambda model: pb.swag(model, num_samples=8, rank=3, warm_up=2),
-    "swag, psi too": lambda model: pb.swag(model, num_samples=8, rank=3, warm_up=2, sample_psi=True),
+    "swag": lambda model: pb.algorithms.swag(model, num_samples=8, rank=3, warm_up=2),
+    "swag, psi too": lambda model: pb.algorithms.swag(
+        model, num_samples=8, rank=3, warm_up=2, sample_psi=True
+    ),
     "deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
     "ensemble of ohsmc": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
-    "particle gradient descent": lambda model: pb.particle_gradient_descent(model, num_particles=16),
-    "sgld": lambda model: pb.sgld(model, num_samples=8, burn_in=2),
+    "particle gradient descent": lambda model: pb.algorithms.particle_gradient_descent(
+        model, num_particles=16
+    ),
+    "sgld": lambda model: pb.algorithms.sgld(model, num_samples=8, burn_in=2),
     "smc": lambda model: pb.smc(model, num_particles=16),
     "sgsmc": lambda model: pb.sgsmc(
         model,
         num_particles=16,
-        schedule=pb.blocks(3),
-        kernel=pb.random_walk_metropolis(0.05),
+        schedule=pb.annealing.blocks(3),
+        kernel=pb.kernels.random_walk_metropolis(0.05),
         gradient_particles=4,
     ),
-    "svgd": lambda model: pb.svgd(model, num_particles=16),
-    "mean-field vb": lambda model: pb.mean_field_vb(model, num_samples=4, num_particles=8),
-    "full-rank vb": lambda model: pb.full_rank_vb(model, num_samples=4, num_particles=8),
-    "monte carlo": lambda model: pb.monte_carlo(model, num_samples=16),
+    "svgd": lambda model: pb.algorithms.svgd(model, num_particles=16),
+    "mean-field vb": lambda model: pb.algorithms.mean_field_vb(model, num_samples=4, num_particles=8),
+    "full-rank vb": lambda model: pb.algorithms.full_rank_vb(model, num_samples=4, num_particles=8),
+    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_samples=16),
 }
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)

@@ -14,30 +14,32 @@ from partialbayes.weights import uniform_log_weights
 NUM_PARTICLES, DIM = 12, 3
 
 
-def from_blackjax(variance) -> pb.Move:
+def from_blackjax(variance) -> pb.types.Move:
     """How a user plugs in a kernel that this library does not name."""
     import blackjax
 
     step = partial(blackjax.barker.build_kernel(), step_size=jnp.sqrt(variance))
-    return pb.lift(pb.Kernel(blackjax.barker.init, step))
+    return pb.kernels.lift(pb.types.Kernel(blackjax.barker.init, step))
 
 
 # Each is built from one number that a user may want to map over.
-KERNELS: dict[str, Callable[..., pb.Move]] = {
+KERNELS: dict[str, Callable[..., pb.types.Move]] = {
     "random_walk": pb.random_walk,
     "ornstein_uhlenbeck": pb.ornstein_uhlenbeck,
-    "random_walk_metropolis": partial(pb.random_walk_metropolis, num_steps=2),
-    "mala": partial(pb.mala, num_steps=2),
-    "unadjusted_langevin": partial(pb.unadjusted_langevin, num_steps=2),
-    "hamiltonian": partial(pb.hamiltonian, num_leapfrog_steps=3),
-    "guided_langevin": pb.guided_langevin,
-    "adapted_hamiltonian": lambda variance: pb.adapted_hamiltonian(2, target_acceptance=variance),
-    "adapted_metropolis": lambda variance: pb.adapted_metropolis(2, target_acceptance=variance),
-    "pcn": partial(pb.pcn, num_steps=2),
+    "random_walk_metropolis": partial(pb.kernels.random_walk_metropolis, num_steps=2),
+    "mala": partial(pb.kernels.mala, num_steps=2),
+    "unadjusted_langevin": partial(pb.kernels.unadjusted_langevin, num_steps=2),
+    "hamiltonian": partial(pb.kernels.hamiltonian, num_leapfrog_steps=3),
+    "guided_langevin": pb.kernels.guided_langevin,
+    "adapted_hamiltonian": lambda variance: pb.kernels.adapted_hamiltonian(
+        2, target_acceptance=variance
+    ),
+    "adapted_metropolis": lambda variance: pb.kernels.adapted_metropolis(2, target_acceptance=variance),
+    "pcn": partial(pb.kernels.pcn, num_steps=2),
     "blackjax barker": from_blackjax,
 }
-WITHOUT_ARGUMENT: dict[str, Callable[..., pb.Move]] = {
-    "identity": lambda variance: pb.identity(),
+WITHOUT_ARGUMENT: dict[str, Callable[..., pb.types.Move]] = {
+    "identity": lambda variance: pb.kernels.identity(),
     "forgetting": lambda variance: pb.forgetting(),
     "forgetting, diagonal": lambda variance: pb.forgetting("diagonal"),
 }

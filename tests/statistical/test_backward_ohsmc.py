@@ -45,7 +45,7 @@ def z_scores(algorithm) -> np.ndarray:
 
 
 def test_posterior_and_evidence_are_exact():
-    algorithm = pb.backward_ohsmc(
+    algorithm = pb.algorithms.backward_ohsmc(
         ORACLE.model, variance=0.02, num_particles=3000, warm_up=4, optimizer=optax.set_to_zero()
     )
     assert np.all(np.abs(z_scores(algorithm)) < 4.5)
@@ -61,7 +61,7 @@ def test_of_the_test_a_random_walk_without_its_backward_kernel_is_found_out():
 
 def test_densities_follow_the_particles_through_resampling():
     """What is remembered of a particle is what would be computed for it."""
-    algorithm = pb.backward_ohsmc(
+    algorithm = pb.algorithms.backward_ohsmc(
         ORACLE.model, num_particles=50, warm_up=1, resample=pb.stratified, optimizer=optax.set_to_zero()
     )
     state = algorithm.init(jax.random.key(0))

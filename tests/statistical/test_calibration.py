@@ -21,7 +21,7 @@ ORACLE = conjugate(num_data=12)
 MODEL = ORACLE.model
 PSI = MODEL.init(jax.random.key(0)).psi
 NUM_REPLICATES = 400
-METROPOLIS = pb.random_walk_metropolis(0.1, num_steps=10)
+METROPOLIS = pb.kernels.random_walk_metropolis(0.1, num_steps=10)
 
 
 def by_smc(key, batch):
@@ -32,7 +32,7 @@ def by_smc(key, batch):
 
 def by_refinement(key, batch):
     start = pb.Posterior(PSI, pb.Particles(jnp.zeros((1, 3)), uniform_log_weights(1)))
-    sampler = pb.tempered_smc(num_particles=400, max_steps=30, kernel=METROPOLIS)
+    sampler = pb.samplers.tempered_smc(num_particles=400, max_steps=30, kernel=METROPOLIS)
     return sampler(key, MODEL, start, batch)[0].particles
 
 

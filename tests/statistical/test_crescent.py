@@ -15,7 +15,7 @@ from tests.oracles import crescent
 
 ORACLE = crescent()
 BATCH = whole(ORACLE.inputs, ORACLE.targets)
-METROPOLIS = pb.random_walk_metropolis(0.02, num_steps=10)
+METROPOLIS = pb.kernels.random_walk_metropolis(0.02, num_steps=10)
 
 
 def test_the_oracle_is_the_integral_it_claims_to_be():
@@ -35,7 +35,7 @@ def test_the_oracle_is_the_integral_it_claims_to_be():
 
 def test_evidence_on_a_grid():
     """Ẑ/Z over independent runs at each ψ; draws with deviation 2 for variance 2 do not pass."""
-    exponents = as_exponents(pb.tempering(np.geomspace(1e-3, 1.0, 10)), 100)
+    exponents = as_exponents(pb.annealing.tempering(np.geomspace(1e-3, 1.0, 10)), 100)
     mutation = resample_move(METROPOLIS, pb.stratified)
 
     def one(key, psi, deviations):

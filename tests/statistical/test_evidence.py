@@ -25,8 +25,8 @@ ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 FAMILY = posterior_family(ORACLE.model, PSI, whole(ORACLE.inputs, ORACLE.targets))
 TRUTH = ORACLE.log_evidence(PSI)
-METROPOLIS = pb.random_walk_metropolis(0.05, num_steps=5)
-TEMPERATURES = pb.tempering(np.geomspace(0.01, 1.0, 8))
+METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=5)
+TEMPERATURES = pb.annealing.tempering(np.geomspace(0.01, 1.0, 8))
 
 
 def multinomial(key, particles):
@@ -65,18 +65,18 @@ slow = pytest.mark.slow
         pytest.param(MULTINOMIAL, TEMPERATURES, id="multinomial"),
         pytest.param(
             resample_move(METROPOLIS, pb.stratified),
-            pb.geometric_blocks(),
+            pb.annealing.geometric_blocks(),
             id="stratified",
             marks=slow,
         ),
         pytest.param(
             resample_move(METROPOLIS, pb.when_ess_below(0.5)),
-            pb.blocks(1),
+            pb.annealing.blocks(1),
             id="by ess",
             marks=slow,
         ),
         pytest.param(
-            keep_chains(pb.random_walk_metropolis(0.1, num_steps=3), 3),
+            keep_chains(pb.kernels.random_walk_metropolis(0.1, num_steps=3), 3),
             TEMPERATURES,
             id="waste-free",
             marks=slow,
@@ -93,8 +93,8 @@ def test_without_resampling_it_is_the_variance_of_the_mean_weight():
     def never(key, particles):
         return particles, jnp.arange(particles.log_weights.shape[0], dtype=jnp.int32)
 
-    mutation = resample_move(pb.identity(), never)
-    exponents = as_exponents(pb.blocks(1), FAMILY.num_rows)
+    mutation = resample_move(pb.kernels.identity(), never)
+    exponents = as_exponents(pb.annealing.blocks(1), FAMILY.num_rows)
     cloud, _ = jax.jit(lambda key: run_path(key, FAMILY, exponents, mutation, 50, ()))(jax.random.key(0))
     weights = np.exp(np.asarray(cloud.particles.log_weights, float))
     expected = weights.var(ddof=1) / 50 / weights.mean() ** 2
@@ -102,8 +102,8 @@ def test_without_resampling_it_is_the_variance_of_the_mean_weight():
 
 
 def test_it_is_one_once_a_single_family_is_left():
-    mutation = resample_move(pb.identity(), multinomial)
-    exponents = as_exponents(pb.blocks(1), FAMILY.num_rows)
+    mutation = resample_move(pb.kernels.identity(), multinomial)
+    exponents = as_exponents(pb.annealing.blocks(1), FAMILY.num_rows)
     run = jax.jit(lambda key: run_path(key, FAMILY, exponents, mutation, 4, ()))
     cloud, record = run(jax.random.key(0))
     assert record.ancestors[-1] == 1.0
@@ -119,9 +119,9 @@ def test_evidence_from_runs_covers_the_truth():
     """Pooled estimates of groups of runs: mean zero and unit variance in their own errors."""
     ratios, _ = runs(MULTINOMIAL, TEMPERATURES)
     groups = jnp.log(jnp.asarray(ratios, float)).reshape(15, 20)
-    pooled = jax.vmap(pb.evidence_from_runs)(groups)
+    pooled = jax.vmap(pb.evidence.evidence_from_runs)(groups)
     scores = np.asarray(pooled.log_evidence / pooled.standard_error)
     assert abs(scores.mean()) < 4.0 / np.sqrt(15)
     assert 0.5 < scores.std(ddof=1) < 2.0
     with pytest.raises(ValueError, match="at least two"):
-        pb.evidence_from_runs(jnp.zeros(1))
+        pb.evidence.evidence_from_runs(jnp.zeros(1))

@@ -84,7 +84,7 @@ def some_batches():
         (pb.random_walk, VARIANCE, random_walk_step),
         (pb.ornstein_uhlenbeck, TIME, ornstein_uhlenbeck_step),
         # What guides the particles the weights take back: the recursion is the random walk's.
-        pytest.param(pb.guided_langevin, VARIANCE, random_walk_step, marks=pytest.mark.slow),
+        pytest.param(pb.kernels.guided_langevin, VARIANCE, random_walk_step, marks=pytest.mark.slow),
     ],
     ids=["random walk", "ornstein-uhlenbeck", "guided langevin"],
 )
@@ -109,7 +109,9 @@ def test_extended_kalman_filter_is_the_kalman_recursion():
         ({"variance": VARIANCE}, random_walk_step),
         ({}, forgetting_step),
     ):
-        algorithm = pb.ekf(ORACLE.model, num_particles=50, optimizer=optax.set_to_zero(), **settings)
+        algorithm = pb.algorithms.ekf(
+            ORACLE.model, num_particles=50, optimizer=optax.set_to_zero(), **settings
+        )
         state = algorithm.init(jax.random.key(0))
         step = jax.jit(algorithm.step)
         for batch, (mean, covariance) in zip(batches, kalman(predict, batches), strict=True):

@@ -66,20 +66,20 @@ def p_values(values, mean, covariance) -> list[float]:
     ]
 
 
-def one_move(kernel: pb.Move, particles: pb.Particles, target: Target) -> Moved:
+def one_move(kernel: pb.types.Move, particles: pb.Particles, target: Target) -> Moved:
     state = kernel.init(particles.values.shape[1])
     return jax.jit(lambda key: kernel.step(key, particles, target, state))(jax.random.key(3))
 
 
 INVARIANT = {
-    "random_walk_metropolis": pb.random_walk_metropolis(0.5),
-    "random_walk_metropolis, per weight": pb.random_walk_metropolis(jnp.asarray([0.8, 0.2]), 2),
-    "mala": pb.mala(0.4),
-    "hamiltonian": pb.hamiltonian(0.6, 2),
-    "hamiltonian, mass": pb.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
-    "pcn": pb.pcn(0.5, 2),
-    "adapted_metropolis": pb.adapted_metropolis(2),
-    "adapted_hamiltonian": pb.adapted_hamiltonian(2, num_steps=1),
+    "random_walk_metropolis": pb.kernels.random_walk_metropolis(0.5),
+    "random_walk_metropolis, per weight": pb.kernels.random_walk_metropolis(jnp.asarray([0.8, 0.2]), 2),
+    "mala": pb.kernels.mala(0.4),
+    "hamiltonian": pb.kernels.hamiltonian(0.6, 2),
+    "hamiltonian, mass": pb.kernels.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
+    "pcn": pb.kernels.pcn(0.5, 2),
+    "adapted_metropolis": pb.kernels.adapted_metropolis(2),
+    "adapted_hamiltonian": pb.kernels.adapted_hamiltonian(2, num_steps=1),
 }
 
 
@@ -99,13 +99,15 @@ def test_nuts_of_blackjax_plugs_in():
     )
     particles = POSTERIOR.draw(5000, seed=1)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
-        moved = one_move(pb.lift(pb.Kernel(blackjax.nuts.init, step)), particles, POSTERIOR.target())
+        moved = one_move(
+            pb.kernels.lift(pb.types.Kernel(blackjax.nuts.init, step)), particles, POSTERIOR.target()
+        )
     assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) > SMALLEST_P
     assert 0.05 < float(moved.acceptance) < 0.99
 
 
 @pytest.mark.parametrize(
-    "wrong", [pb.random_walk(0.5), pb.unadjusted_langevin(0.4), pb.ornstein_uhlenbeck(0.5)]
+    "wrong", [pb.random_walk(0.5), pb.kernels.unadjusted_langevin(0.4), pb.ornstein_uhlenbeck(0.5)]
 )
 def test_of_the_test_moves_without_rejection_fail_it(wrong):
     particles = POSTERIOR.draw(NUM_PARTICLES, seed=1)
@@ -122,7 +124,7 @@ def test_of_the_test_pcn_with_the_prior_counted_twice_fails_it():
         log_prior = -0.5 * jnp.sum(jnp.square(phi - flat.mean) / POSTERIOR.prior.variance)
         return target.log_density(phi) + log_prior
 
-    moved = one_move(pb.pcn(0.5, 2), particles, target._replace(log_density=log_density))
+    moved = one_move(pb.kernels.pcn(0.5, 2), particles, target._replace(log_density=log_density))
     assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) < SMALLEST_P
 
 
@@ -152,7 +154,7 @@ def test_unadjusted_langevin_settles_where_the_theory_says():
     posterior = Gaussian(np.zeros(2), np.diag(target_variance), POSTERIOR.prior)
     stationary = Gaussian(np.zeros(2), np.diag(settled), POSTERIOR.prior)
     particles = stationary.draw(NUM_PARTICLES, seed=4)
-    moved = one_move(pb.unadjusted_langevin(variance), particles, posterior.target())
+    moved = one_move(pb.kernels.unadjusted_langevin(variance), particles, posterior.target())
     assert min(p_values(moved.values, np.zeros(2), np.diag(settled))) > SMALLEST_P
 
 
@@ -166,7 +168,7 @@ def test_guided_langevin_has_the_law_of_a_random_walk_once_weighted():
         return 2.0 * jnp.sin(2.0 * phi[0]) - phi[1] ** 4 + phi[0] * phi[1]
 
     target = POSTERIOR.target()._replace(log_potential=log_potential)
-    moved = one_move(pb.guided_langevin(variance), particles, target)
+    moved = one_move(pb.kernels.guided_langevin(variance), particles, target)
     weights = np.exp(np.asarray(moved.log_correction, np.float64))
     steps = np.asarray(moved.values - start[None], np.float64)
 
@@ -192,7 +194,7 @@ def test_adapted_metropolis_proposes_the_particles_covariance():
     )
     particles = correlated.draw(NUM_PARTICLES, seed=5)
     flat = correlated.target()._replace(log_density=lambda phi: 0.0 * phi.sum())
-    moved = one_move(pb.adapted_metropolis(), particles, flat)
+    moved = one_move(pb.kernels.adapted_metropolis(), particles, flat)
     proposal = 2.38**2 / 2 * np.cov(particles.values.T)
     steps = moved.values - particles.values
     assert min(p_values(steps, np.zeros(2), proposal)) > SMALLEST_P
@@ -206,7 +208,7 @@ def test_adapted_metropolis_proposes_the_particles_covariance():
 @pytest.mark.parametrize("wanted", [0.234, pytest.param(0.6, marks=pytest.mark.slow)])
 def test_adapted_metropolis_steers_acceptance(wanted):
     particles, target = POSTERIOR.draw(2000, seed=6), POSTERIOR.target()
-    kernel = pb.adapted_metropolis(target_acceptance=wanted)
+    kernel = pb.kernels.adapted_metropolis(target_acceptance=wanted)
     step = jax.jit(lambda key, state: kernel.step(key, particles, target, state))
     state = jnp.asarray(-4.0)  # proposals far too small
     for seed in range(15):
@@ -217,5 +219,5 @@ def test_adapted_metropolis_steers_acceptance(wanted):
 
 def test_adapted_metropolis_survives_a_cloud_of_one_point():
     particles = pb.Particles(jnp.ones((2, 2)), uniform_log_weights(2))
-    moved = one_move(pb.adapted_metropolis(), particles, POSTERIOR.target())
+    moved = one_move(pb.kernels.adapted_metropolis(), particles, POSTERIOR.target())
     assert bool(jnp.isfinite(moved.values).all())

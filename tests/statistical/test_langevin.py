@@ -41,7 +41,7 @@ def run(algorithm, num_steps, seed=0):
 def test_particles_have_the_exact_law_of_the_discretised_chain(gaussian, num_steps):
     mean, precision, axes = gaussian
     number = 4000
-    algorithm = pb.particle_gradient_descent(
+    algorithm = pb.algorithms.particle_gradient_descent(
         ORACLE.model, num_particles=number, rate=RATE, optimizer=optax.set_to_zero()
     )
     posterior = algorithm.posterior(run(algorithm, num_steps))
@@ -64,7 +64,7 @@ def test_particles_have_the_exact_law_of_the_discretised_chain(gaussian, num_ste
 def test_a_small_rate_gives_the_posterior(gaussian):
     mean, precision, axes = gaussian
     number = 2000
-    algorithm = pb.particle_gradient_descent(
+    algorithm = pb.algorithms.particle_gradient_descent(
         ORACLE.model,
         num_particles=number,
         rate=optax.piecewise_constant_schedule(0.01, {1000: 0.03}),  # 3e-4: h p is at most 0.025
@@ -86,7 +86,7 @@ def test_psi_climbs_to_the_maximum_of_the_evidence():
 
     start = PSI._replace(likelihood=PSI.likelihood + 1.0, prior=PSI.prior - 1.0)
     model = ORACLE.model._replace(init=lambda key: ORACLE.model.init(key)._replace(psi=start))
-    algorithm = pb.particle_gradient_descent(
+    algorithm = pb.algorithms.particle_gradient_descent(
         model,
         num_particles=200,
         rate=2e-3,
@@ -111,7 +111,7 @@ def test_psi_climbs_to_the_maximum_of_the_evidence():
 def test_sgld_has_the_moments_of_the_discretised_chain(gaussian):
     mean, precision, axes = gaussian
     number = 40_000
-    algorithm = pb.sgld(
+    algorithm = pb.algorithms.sgld(
         ORACLE.model, num_samples=number, rate=RATE, burn_in=1000, optimizer=optax.set_to_zero()
     )
     particles = algorithm.posterior(run(algorithm, number + 1000)).particles

@@ -83,7 +83,7 @@ def test_masked_rows_are_never_drawn():
 @pytest.mark.slow
 def test_the_particles_follow_the_exact_posterior():
     """N(Σy/3, 1/3), over replicates; so does the evidence."""
-    algorithm = pb.poisson_ohsmc(
+    algorithm = pb.algorithms.poisson_ohsmc(
         MODEL, log_c=60.0, intensity=56.0, num_particles=500, optimizer=optax.set_to_zero()
     )
     state = algorithm.init(jax.random.key(0))
@@ -107,13 +107,15 @@ def test_the_particles_follow_the_exact_posterior():
 
 
 def test_a_constant_too_small_stops_the_run_and_is_named():
-    algorithm = pb.poisson_ohsmc(MODEL, log_c=2.0, intensity=3.0, num_particles=50)
+    algorithm = pb.algorithms.poisson_ohsmc(MODEL, log_c=2.0, intensity=3.0, num_particles=50)
     with pytest.raises(pb.TrainingDivergedError, match=r"constant c .* too small.*Raise log_c by more"):
         pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=3, progress=False)
 
 
 def test_a_subset_larger_than_the_data():
-    algorithm = pb.poisson_ohsmc(MODEL, log_c=20.0, intensity=10.0, subset_size=3, num_particles=5)
+    algorithm = pb.algorithms.poisson_ohsmc(
+        MODEL, log_c=20.0, intensity=10.0, subset_size=3, num_particles=5
+    )
     with pytest.raises(ValueError, match="subset_size is 3, but there are only 2 rows"):
         pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=1, progress=False)
 
@@ -121,4 +123,4 @@ def test_a_subset_larger_than_the_data():
 @pytest.mark.parametrize("name", ["log_c", "intensity"])
 def test_numbers_that_must_be_positive(name):
     with pytest.raises(ValueError, match=f"{name} must be positive"):
-        pb.poisson_ohsmc(MODEL, **({"log_c": 1.0, "intensity": 1.0} | {name: -1.0}))
+        pb.algorithms.poisson_ohsmc(MODEL, **({"log_c": 1.0, "intensity": 1.0} | {name: -1.0}))

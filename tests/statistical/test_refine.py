@@ -14,7 +14,7 @@ from tests.oracles import conjugate
 ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 DATA = (ORACLE.inputs, ORACLE.targets)
-METROPOLIS = pb.random_walk_metropolis(0.05, num_steps=10)
+METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=10)
 
 
 def posterior_of(values):
@@ -122,9 +122,9 @@ def test_agreement_with_long_nuts_runs_on_two_moons():
     trained = pb.fit(
         pb.ohsmc(model), train, epochs=100, batch_size=20, validation=validation, progress=False
     )
-    sampler = pb.nuts(num_burn_in=1000, num_draws=4000, num_particles=16_000)
+    sampler = pb.samplers.nuts(num_burn_in=1000, num_draws=4000, num_particles=16_000)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
-        long_run, report = pb.second_stage(sampler, model, trained.posterior, train, key=1)
+        long_run, report = pb.algorithms.second_stage(sampler, model, trained.posterior, train, key=1)
     assert report["r_hat"].max() < 1.01
 
     axes = jnp.meshgrid(jnp.linspace(-2.0, 3.0, 26), jnp.linspace(-1.5, 2.0, 19))

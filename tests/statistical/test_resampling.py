@@ -11,9 +11,9 @@ from partialbayes.weights import weighted_mean, weighted_variance
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
 SCHEMES = {
     "stratified": pb.stratified,
-    "systematic": pb.systematic,
-    "multinomial": pb.multinomial,
-    "residual": pb.residual,
+    "systematic": pb.resampling.systematic,
+    "multinomial": pb.resampling.multinomial,
+    "residual": pb.resampling.residual,
 }
 every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES.keys())
 
@@ -59,7 +59,7 @@ def test_the_test_of_counts_can_fail():
 
 
 def test_systematic_counts_are_floor_or_ceiling():
-    number, _ = counts(pb.systematic, LOG_WEIGHTS)
+    number, _ = counts(pb.resampling.systematic, LOG_WEIGHTS)
     expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
     assert (number >= np.floor(expected - 1e-5)).all()
     assert (number <= np.ceil(expected + 1e-5)).all()
@@ -84,14 +84,14 @@ def test_threshold_outside_its_range(threshold):
 
 
 def test_residual_keeps_the_whole_part_of_every_count():
-    number, _ = counts(pb.residual, LOG_WEIGHTS)
+    number, _ = counts(pb.resampling.residual, LOG_WEIGHTS)
     expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
     assert (number >= np.floor(expected - 1e-5)).all()
 
 
 def test_residual_of_whole_counts_draws_nothing():
     log_weights = jnp.log(jnp.array([3.0, 1.0, 0.0, 2.0, 1.0, 1.0, 0.0, 0.0]) / 8.0)
-    number, _ = counts(pb.residual, log_weights, replicates=100)
+    number, _ = counts(pb.resampling.residual, log_weights, replicates=100)
     assert (number == np.array([3, 1, 0, 2, 1, 1, 0, 0])).all()
 
 
@@ -111,7 +111,7 @@ class TestOptimalTransport:
     )
 
     def moved(self, particles, **settings):
-        return jax.jit(pb.optimal_transport(**settings))(jax.random.key(0), particles)
+        return jax.jit(pb.resampling.optimal_transport(**settings))(jax.random.key(0), particles)
 
     def test_mean_and_variances_are_kept_and_weights_are_equal(self):
         resampled, ancestors = self.moved(self.particles)
@@ -149,10 +149,10 @@ class TestOptimalTransport:
         assert np.allclose(resampled.values, 1.0, atol=1e-5)
 
     def test_it_can_be_triggered_by_the_effective_sample_size(self):
-        resample = pb.when_ess_below(0.9, pb.optimal_transport(num_iterations=5))
+        resample = pb.when_ess_below(0.9, pb.resampling.optimal_transport(num_iterations=5))
         resampled, _ = jax.jit(resample)(jax.random.key(0), self.particles)
         assert not np.allclose(resampled.values, self.particles.values)
 
     def test_wrong_settings(self):
         with pytest.raises(ValueError, match="entropy must be positive"):
-            pb.optimal_transport(0.0)
+            pb.resampling.optimal_transport(0.0)

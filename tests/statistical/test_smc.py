@@ -17,9 +17,9 @@ from tests.oracles import Conjugate, conjugate
 
 ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
-METROPOLIS = pb.random_walk_metropolis(0.05, num_steps=5)
-BLOCKS = pb.geometric_blocks()
-TEMPERATURES = pb.tempering(np.geomspace(0.01, 1.0, 10))
+METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=5)
+BLOCKS = pb.annealing.geometric_blocks()
+TEMPERATURES = pb.annealing.tempering(np.geomspace(0.01, 1.0, 10))
 NUM_RUNS = 200
 
 
@@ -69,9 +69,9 @@ def evidence_and_mean_scores(oracle, log_evidences, means):
     ("name", "schedule", "resample"),
     [
         ("smc", BLOCKS, pb.when_ess_below(0.5)),
-        ("sgsmc", TEMPERATURES, pb.systematic),
-        pytest.param("sgsmc", pb.blocks(1), pb.stratified, marks=pytest.mark.slow),
-        pytest.param("smc", pb.blocks(4), pb.stratified, marks=pytest.mark.slow),
+        ("sgsmc", TEMPERATURES, pb.resampling.systematic),
+        pytest.param("sgsmc", pb.annealing.blocks(1), pb.stratified, marks=pytest.mark.slow),
+        pytest.param("smc", pb.annealing.blocks(4), pb.stratified, marks=pytest.mark.slow),
     ],
     ids=["smc, blocks, by ess", "sgsmc, tempering, always", "sgsmc, one by one", "smc, fixed"],
 )
@@ -96,7 +96,7 @@ def test_fisher_gradient_points_where_the_exact_one_does(name):
         ORACLE.model,
         num_particles=10_000,
         schedule=TEMPERATURES,
-        kernel=pb.adapted_hamiltonian(num_steps=2),
+        kernel=pb.kernels.adapted_hamiltonian(num_steps=2),
         resample=pb.stratified,
         optimizer=optax.sgd(1.0),
     )
@@ -120,7 +120,7 @@ def test_padding_changes_nothing():
         ORACLE.model,
         num_particles=64,
         kernel=METROPOLIS,
-        schedule=pb.tempering([0.1, 0.4, 1.0]),
+        schedule=pb.annealing.tempering([0.1, 0.4, 1.0]),
         optimizer=optax.sgd(1e-3),
     )
     state = algorithm.init(jax.random.key(0))
@@ -142,7 +142,9 @@ def acceptances(batch, schedule):
     return acceptance
 
 
-@pytest.mark.parametrize("schedule", [pb.blocks(1), pb.geometric_blocks()], ids=["ones", "geometric"])
+@pytest.mark.parametrize(
+    "schedule", [pb.annealing.blocks(1), pb.annealing.geometric_blocks()], ids=["ones", "geometric"]
+)
 def test_acceptance_is_a_probability_at_every_annealing_step(schedule):
     _, batch = BATCHES["sgsmc"]
     acceptance = acceptances(batch, schedule)

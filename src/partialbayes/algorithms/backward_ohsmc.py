@@ -81,7 +81,7 @@ def backward_ohsmc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.backward_ohsmc(model, variance=0.01, num_particles=100)
+        >>> algorithm = pb.algorithms.backward_ohsmc(model, variance=0.01, num_particles=100)
     """
     require_positive("variance", variance)
     require_count("num_particles", num_particles, "for example num_particles=1000.")

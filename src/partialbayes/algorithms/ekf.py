@@ -86,7 +86,7 @@ def ekf(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ekf(model)
+        >>> algorithm = pb.algorithms.ekf(model)
     """
     if variance is not None:
         require_positive("variance", variance)

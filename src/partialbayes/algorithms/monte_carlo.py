@@ -45,7 +45,7 @@ def expected_log_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.expected_log_likelihood(jnp.array([-1.0, -3.0])))
+        >>> float(pb.algorithms.expected_log_likelihood(jnp.array([-1.0, -3.0])))
         -2.0
     """
     return jnp.mean(log_likelihoods)
@@ -56,7 +56,7 @@ def log_expected_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> round(float(pb.log_expected_likelihood(jnp.array([-1.0, -3.0]))), 4)
+        >>> round(float(pb.algorithms.log_expected_likelihood(jnp.array([-1.0, -3.0]))), 4)
         -1.5662
     """
     return jax.nn.logsumexp(log_likelihoods) - math.log(log_likelihoods.shape[0])
@@ -92,7 +92,7 @@ def monte_carlo(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.monte_carlo(model, objective=pb.expected_log_likelihood)
+        >>> algorithm = pb.algorithms.monte_carlo(model, objective=pb.algorithms.expected_log_likelihood)
     """
     require_count("num_samples", num_samples, "for example num_samples=1000.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer

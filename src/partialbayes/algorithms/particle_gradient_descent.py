@@ -64,7 +64,7 @@ def particle_gradient_descent(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.particle_gradient_descent(model, num_particles=50, rate=1e-3)
+        >>> algorithm = pb.algorithms.particle_gradient_descent(model, num_particles=50, rate=1e-3)
     """
     require_count("num_particles", num_particles, "for example num_particles=100.")
     rate = as_rate(rate)

@@ -74,7 +74,7 @@ def poisson_ohsmc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.poisson_ohsmc(model, log_c=20.0, intensity=15.0, num_particles=100)
+        >>> algorithm = pb.algorithms.poisson_ohsmc(model, log_c=20.0, intensity=15.0, num_particles=100)
     """
     require_positive("log_c", log_c)
     require_positive("intensity", intensity)

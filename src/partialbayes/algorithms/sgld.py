@@ -72,7 +72,7 @@ def sgld(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.sgld(model, num_samples=50, rate=1e-3, burn_in=100, every=5)
+        >>> algorithm = pb.algorithms.sgld(model, num_samples=50, rate=1e-3, burn_in=100, every=5)
     """
     require_count("num_samples", num_samples, "for example num_samples=100.")
     require_delay("burn_in", burn_in)

@@ -76,7 +76,7 @@ def smc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.blocks(10))
+        >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.annealing.blocks(10))
     """
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     schedule = geometric_blocks() if schedule is None else schedule

@@ -61,7 +61,7 @@ def svgd(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.svgd(model, num_particles=50)
+        >>> algorithm = pb.algorithms.svgd(model, num_particles=50)
     """
     require_count("num_particles", num_particles, "for example num_particles=100.")
     if num_particles < 2:

@@ -93,7 +93,7 @@ def swag(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.swag(model, rank=10, warm_up=300, every=5)
+        >>> algorithm = pb.algorithms.swag(model, rank=10, warm_up=300, every=5)
     """
     require_count("num_samples", num_samples, "for example num_samples=100.")
     require_delay("warm_up", warm_up)

@@ -39,7 +39,7 @@ def then(first: Algorithm, sampler: Sampler) -> Algorithm:
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> map_hmc = pb.then(pb.map_estimate(model), pb.hmc())
+        >>> map_hmc = pb.then(pb.map_estimate(model), pb.samplers.hmc())
     """
 
     def finish(key: PRNGKey, posterior: Posterior, batch: Batch) -> tuple[Posterior, Report]:
@@ -73,8 +73,8 @@ def second_stage(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
-        >>> sampler = pb.laplace(num_particles=10)
-        >>> posterior, report = pb.second_stage(sampler, model, trained.posterior, (x, x))
+        >>> sampler = pb.samplers.laplace(num_particles=10)
+        >>> posterior, report = pb.algorithms.second_stage(sampler, model, trained.posterior, (x, x))
         >>> posterior.particles.values.shape
         (10, 10)
     """

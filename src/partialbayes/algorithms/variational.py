@@ -109,7 +109,7 @@ def mean_field_vb(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.mean_field_vb(model, num_samples=10)
+        >>> algorithm = pb.algorithms.mean_field_vb(model, num_samples=10)
     """
     return variational(model, _mean_field, num_samples, num_particles, initial_scale, optimizer)
 
@@ -136,7 +136,7 @@ def full_rank_vb(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.full_rank_vb(model, num_samples=10)
+        >>> algorithm = pb.algorithms.full_rank_vb(model, num_samples=10)
     """
     return variational(model, _full_rank, num_samples, num_particles, initial_scale, optimizer)
 

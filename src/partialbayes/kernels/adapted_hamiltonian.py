@@ -36,7 +36,7 @@ def adapted_hamiltonian(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.adapted_hamiltonian(num_leapfrog_steps=5)
+        >>> kernel = pb.kernels.adapted_hamiltonian(num_leapfrog_steps=5)
     """
     require_count("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=8.")
     require_count("num_steps", num_steps, "how many trajectories each particle makes.")

@@ -33,7 +33,7 @@ def adapted_metropolis(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.adapted_metropolis(num_steps=10)
+        >>> kernel = pb.kernels.adapted_metropolis(num_steps=10)
     """
     require_count("num_steps", num_steps, "how often each particle moves.")
     require_positive("target_acceptance", target_acceptance)

@@ -30,7 +30,7 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.guided_langevin(0.01)
+        >>> kernel = pb.kernels.guided_langevin(0.01)
     """
     require_positive("variance", variance)
 

@@ -32,7 +32,7 @@ def hamiltonian(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.hamiltonian(step_size=0.05, num_leapfrog_steps=20)
+        >>> kernel = pb.kernels.hamiltonian(step_size=0.05, num_leapfrog_steps=20)
     """
     require_positive("step_size", step_size)
     require_positive("inverse_mass", inverse_mass)

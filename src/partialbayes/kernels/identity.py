@@ -16,7 +16,7 @@ def identity() -> Move:
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.identity()
+        >>> kernel = pb.kernels.identity()
     """
 
     def init(dim: int) -> PyTree:

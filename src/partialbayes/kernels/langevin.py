@@ -33,7 +33,7 @@ def unadjusted_langevin(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.unadjusted_langevin(1e-4, num_steps=5)
+        >>> kernel = pb.kernels.unadjusted_langevin(1e-4, num_steps=5)
     """
     require_positive("variance", variance)
 

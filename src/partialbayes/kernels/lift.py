@@ -23,7 +23,7 @@ def lift(kernel: Kernel, num_steps: int = 1) -> Move:
         >>> from functools import partial
         >>> import blackjax, jax.numpy as jnp, partialbayes as pb
         >>> step = partial(blackjax.barker.build_kernel(), step_size=0.1)
-        >>> move = pb.lift(pb.Kernel(blackjax.barker.init, step), num_steps=5)
+        >>> move = pb.kernels.lift(pb.types.Kernel(blackjax.barker.init, step), num_steps=5)
     """
     require_count("num_steps", num_steps, "how often each particle moves.")
 

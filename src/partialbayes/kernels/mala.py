@@ -26,7 +26,7 @@ def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.mala(0.01, num_steps=5)
+        >>> kernel = pb.kernels.mala(0.01, num_steps=5)
     """
     require_positive("variance", variance)
 

@@ -48,7 +48,7 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.pcn(0.1, num_steps=10)
+        >>> kernel = pb.kernels.pcn(0.1, num_steps=10)
     """
     require_positive("variance", variance)
     if not isinstance(variance, jax.core.Tracer) and np.any(np.asarray(variance) > 1.0):

@@ -23,7 +23,7 @@ def random_walk_metropolis(
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.random_walk_metropolis(0.05, num_steps=10)
+        >>> kernel = pb.kernels.random_walk_metropolis(0.05, num_steps=10)
     """
     require_positive("variance", variance)
     return lift(metropolis_kernel(jnp.sqrt(jnp.asarray(variance, float))), num_steps)

@@ -3,7 +3,7 @@
 A single output loses its trailing axis: outputs of shape (n, 1) go with targets of shape (n,).
 """
 
-from partialbayes.likelihoods.custom import custom_likelihood
+from partialbayes.likelihoods.custom import custom
 from partialbayes.likelihoods.discrete import bernoulli, categorical, poisson
 from partialbayes.likelihoods.gaussian import gaussian, heteroscedastic
 from partialbayes.likelihoods.missing import allow_missing
@@ -14,7 +14,7 @@ __all__ = [
     "allow_missing",
     "bernoulli",
     "categorical",
-    "custom_likelihood",
+    "custom",
     "gaussian",
     "heteroscedastic",
     "multivariate_gaussian",

@@ -22,7 +22,7 @@ class Custom(NamedTuple):
     values: dict[str, Array]
 
 
-def custom_likelihood(
+def custom(
     log_density: Callable[..., Float[Array, " example"]],
     *,
     mean: Callable[..., Array] | None = None,
@@ -44,7 +44,7 @@ def custom_likelihood(
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> def logistic(outputs, targets, scale):
         ...     return jax.scipy.stats.logistic.logpdf(targets, outputs[:, 0], scale)
-        >>> likelihood = pb.custom_likelihood(
+        >>> likelihood = pb.likelihoods.custom(
         ...     logistic, mean=lambda outputs, scale: outputs[:, 0], scale=pb.learned(1.0)
         ... )
     """
@@ -54,7 +54,7 @@ def custom_likelihood(
         if function is None:
             raise ValueError(
                 f"this custom likelihood cannot predict: it was given no {name}; pass "
-                f"custom_likelihood(..., {name}=...)."
+                f"custom(..., {name}=...)."
             )
         return function
 

@@ -115,7 +115,7 @@ def poisson(*, variance: Any = None) -> Likelihood:
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.poisson()
+        >>> likelihood = pb.likelihoods.poisson()
     """
     refuse_variance(variance, "Poisson")
 

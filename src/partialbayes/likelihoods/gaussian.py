@@ -81,7 +81,8 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
 
     Example:
         >>> import partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.layer(0), pb.heteroscedastic(beta=0.5))
+        >>> likelihood = pb.likelihoods.heteroscedastic(beta=0.5)
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.subsets.layer(0), likelihood)
     """
     if not isinstance(beta, jax.core.Tracer) and not 0.0 <= beta <= 1.0:
         raise ValueError(f"beta must lie between 0 and 1, not {beta!r}.")

@@ -29,8 +29,8 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> likelihood = pb.allow_missing(pb.gaussian())
-        >>> model = pb.partial_bnn(pb.mlp([1, 4, 1]), pb.layer(0), likelihood)
+        >>> likelihood = pb.likelihoods.allow_missing(pb.gaussian())
+        >>> model = pb.partial_bnn(pb.mlp([1, 4, 1]), pb.subsets.layer(0), likelihood)
         >>> data = (jnp.ones((3, 1)), jnp.array([0.1, jnp.nan, 0.3]))
         >>> trained = pb.fit(pb.ohsmc(model, num_particles=5), data, epochs=2, progress=False)
     """

@@ -29,7 +29,7 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> likelihood = pb.multivariate_gaussian(pb.learned(jnp.eye(2)))
+        >>> likelihood = pb.likelihoods.multivariate_gaussian(pb.learned(jnp.eye(2)))
     """
     noise = parameter("covariance", covariance, COVARIANCE)
 

@@ -39,7 +39,7 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.student_t(degrees=4.0, scale=pb.learned(1.0))
+        >>> likelihood = pb.likelihoods.student_t(degrees=4.0, scale=pb.learned(1.0))
     """
     single = {"degrees": parameter("degrees", degrees), "scale": parameter("scale", scale)}
     both = several(single)

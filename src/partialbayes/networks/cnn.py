@@ -32,7 +32,7 @@ def cnn(
 
     Example:
         >>> import partialbayes as pb
-        >>> model = pb.partial_bnn(pb.cnn(), "layers/0/**", pb.categorical())
+        >>> model = pb.partial_bnn(pb.networks.cnn(), "layers/0/**", pb.categorical())
         >>> model.split.dim
         320
     """

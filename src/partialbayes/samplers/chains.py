@@ -44,7 +44,7 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
 
     Example:
         >>> import partialbayes as pb
-        >>> sampler = pb.hmc(step_size=pb.adapted(0.9), num_leapfrog=10)
+        >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog=10)
     """
     require_positive("target_acceptance", target_acceptance)
     if not isinstance(target_acceptance, jax.core.Tracer) and not target_acceptance < 1.0:

@@ -72,7 +72,7 @@ def laplace(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> last_layer = pb.then(pb.map_estimate(model), pb.laplace(num_particles=50))
+        >>> last_layer = pb.then(pb.map_estimate(model), pb.samplers.laplace(num_particles=50))
         >>> trained = pb.fit(last_layer, (x, x), epochs=2, progress=False)
         >>> bool(jnp.isfinite(trained.report["log_evidence"]))
         True

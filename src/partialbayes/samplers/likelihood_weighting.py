@@ -26,7 +26,8 @@ def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.then(pb.map_estimate(model), pb.likelihood_weighting(num_particles=100))
+        >>> weighted = pb.samplers.likelihood_weighting(num_particles=100)
+        >>> algorithm = pb.then(pb.map_estimate(model), weighted)
     """
     require_count("num_particles", num_particles, "for example num_particles=1000.")
 

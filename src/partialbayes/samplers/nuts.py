@@ -42,7 +42,7 @@ def nuts(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> map_nuts = pb.then(pb.map_estimate(model), pb.nuts(num_chains=2))
+        >>> map_nuts = pb.then(pb.map_estimate(model), pb.samplers.nuts(num_chains=2))
     """
     require_count("max_doublings", max_doublings, "for example max_doublings=10.")
 

@@ -59,7 +59,7 @@ def tempered_smc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.then(pb.sgsmc(model), pb.tempered_smc(num_particles=500))
+        >>> algorithm = pb.then(pb.sgsmc(model), pb.samplers.tempered_smc(num_particles=500))
     """
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     require_count("max_steps", max_steps, "for example max_steps=100.")
