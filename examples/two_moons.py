@@ -17,37 +17,49 @@ from sklearn.datasets import make_moons
 import partialbayes as pb
 
 FIGURE = Path("demo/two_moons.png")
+DRAWS = 5
 INK, BLUE, RED = "#22303c", "#2b6cb0", "#c05640"
 
 
 def main() -> None:
-    x, y = make_moons(300, noise=0.3, random_state=2)
-    train, validation, test = ((x[i : i + 100], y[i : i + 100]) for i in (0, 100, 200))
     network = pb.mlp([2, 100, 20, 5, 1])
     model = pb.partial_bnn(network, stochastic="layers/2/**", likelihood=pb.bernoulli())
     print(f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)} weights are random.\n")
-
     methods = {
-        "OHSMC": pb.ohsmc(model, num_particles=1000, kernel=pb.random_walk(0.01)),
+        "OHSMC": pb.ohsmc(model, num_particles=1000, kernel=pb.forgetting("diagonal")),
         "MAP": pb.map_estimate(model),
     }
-    posteriors = {}
-    print(f"{'method':<8}{'NLPD':>8}{'ECE':>8}{'accuracy':>10}{'seconds':>9}")
+    print(f"{f'mean of {DRAWS} draws of data':<26}{'NLPD':>7}{'ECE':>7}{'accuracy':>10}{'seconds':>9}")
     for name, algorithm in methods.items():
         start = time.perf_counter()
-        trained = pb.fit(
-            algorithm, train, epochs=100, batch_size=20, validation=validation, evaluate_every=1
-        )
+        runs = [score(model, algorithm, seed) for seed in range(DRAWS)]
         seconds = time.perf_counter() - start
-        posteriors[name] = trained.posterior
-        nlpd = pb.nlpd(pb.log_predictive_density(model, trained.posterior, test))
-        probability = pb.predict(model, trained.posterior, test[0]).mean
-        ece = pb.expected_calibration_error(probability, test[1])
-        accuracy = pb.accuracy(probability, test[1])
-        print(f"{name:<8}{nlpd:>8.3f}{ece:>8.3f}{accuracy:>10.2f}{seconds:>9.1f}")
-
-    draw(model, posteriors["OHSMC"], train)
+        nlpd, ece, accuracy = np.mean([scores for scores, _ in runs], axis=0)
+        print(f"{name:<26}{nlpd:>7.3f}{ece:>7.3f}{accuracy:>10.3f}{seconds:>9.1f}")
+        if name == "OHSMC":
+            draw(model, runs[0][1], moons(seed=0)[0])
     print(f"\nwrote {FIGURE}")
+
+
+def moons(seed: int) -> list[tuple]:
+    """Training, validation and test data."""
+    x, y = make_moons(300, noise=0.3, random_state=seed)
+    return [(x[i : i + 100], y[i : i + 100]) for i in (0, 100, 200)]
+
+
+def score(model: pb.Model, algorithm: pb.Algorithm, seed: int) -> tuple[list[float], pb.Posterior]:
+    """Train on one draw of the data; NLPD, ECE and accuracy on its test set."""
+    train, validation, test = moons(seed)
+    trained = pb.fit(
+        algorithm, train, epochs=100, batch_size=20, validation=validation, evaluate_every=5, key=seed
+    )
+    probability = pb.predict(model, trained.posterior, test[0]).mean
+    scores = [
+        pb.nlpd(pb.log_predictive_density(model, trained.posterior, test)),
+        pb.expected_calibration_error(probability, test[1]),
+        pb.accuracy(probability, test[1]),
+    ]
+    return [float(value) for value in scores], trained.posterior
 
 
 def draw(model: pb.Model, posterior: pb.Posterior, data: tuple) -> None:
