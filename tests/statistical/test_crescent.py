@@ -15,7 +15,7 @@ from tests.oracles import crescent
 
 ORACLE = crescent()
 BATCH = whole(ORACLE.inputs, ORACLE.targets)
-METROPOLIS = pb.kernels.random_walk_metropolis(0.02, num_steps=10)
+METROPOLIS = pb.kernels.random_walk_metropolis(0.02, num_steps=5)
 
 
 def test_the_oracle_is_the_integral_it_claims_to_be():
@@ -43,7 +43,7 @@ def test_evidence_on_a_grid():
         family = family._replace(
             sample_prior=lambda key, num: deviations[None] * jax.random.normal(key, (num, 2))
         )
-        cloud, _ = run_path(key, family, exponents, mutation, 200, ())
+        cloud, _ = run_path(key, family, exponents, mutation, 100, ())
         return cloud.log_evidence
 
     grid = jnp.array([0.5, 0.8, 1.1, 1.5, 2.0])
