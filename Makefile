@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-all lint format lock clean
+.PHONY: help demo test test-all bench lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -21,10 +21,15 @@ demo: $(READY)   ## train on two moons, print the table, write demo/two_moons.pn
 	$(BIN)/python examples/two_moons.py
 
 test: $(READY)   ## the tests, without the slow statistical ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-all: $(READY)  ## every test, the slow ones too
-	$(BIN)/python -m pytest -m ""
+	$(BIN)/python -m pytest -n auto -m ""
+
+bench: $(READY)  ## tables of calibration, of the crescent and of HMC's speed (half an hour)
+	$(BIN)/python benchmarks/calibration.py
+	PYTHONPATH=. $(BIN)/python benchmarks/crescent.py
+	$(BIN)/python benchmarks/hmc.py
 
 lint: $(READY)   ## ruff and mypy --strict on the package
 	$(BIN)/ruff check .

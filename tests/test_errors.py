@@ -84,3 +84,26 @@ def test_numbers_that_must_be_positive(value):
             build(value)
     with pytest.raises(ValueError, match="scale must be positive and finite"):
         pb.normal(scale=value)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pb.random_walk(0.1),
+        pb.ornstein_uhlenbeck(0.1),
+        pb.forgetting(),
+        pb.kernels.guided_langevin(0.1),
+        pb.kernels.unadjusted_langevin(0.1),
+    ],
+)
+def test_kernels_that_change_the_target_are_refused_on_a_path(kernel):
+    model = pb.partial_bnn(NETWORK, "layers/0/*", pb.bernoulli())
+    for build in (
+        lambda: pb.smc(model, kernel=kernel),
+        lambda: pb.sgsmc(model, kernel=kernel),
+        lambda: pb.samplers.tempered_smc(kernel=kernel),
+    ):
+        with pytest.raises(
+            ValueError, match=r"kernel must leave its target invariant .* Use random_walk"
+        ):
+            build()

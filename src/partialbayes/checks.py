@@ -37,6 +37,16 @@ def require_suitable(kernel: Move, model: Model) -> None:
         )
 
 
+def require_invariant(kernel: Move) -> None:
+    """Refuse a kernel that changes the law of particles drawn from the target."""
+    if not kernel.keeps_target:
+        raise ValueError(
+            "kernel must leave its target invariant here, or the particles would stand for something "
+            "else; this one does not. Use random_walk_metropolis, mala, hamiltonian or an adapted one, "
+            "or train by ohsmc."
+        )
+
+
 def num_rows(name: str, tree: PyTree) -> int:
     """The common length of the leading axis of every array in the tree."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(tree)]

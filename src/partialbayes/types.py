@@ -241,11 +241,14 @@ class Move(NamedTuple):
         step: ``(key, particles, target, state) -> Moved``.
         needs_normal_prior: Whether the move is right only where the prior is normal with
             independent coordinates. Whoever takes both checks it (`require_suitable`).
+        keeps_target: Whether particles drawn from the target stay so. OHSMC can do without;
+            sequential Monte Carlo along a path cannot (`require_invariant`).
     """
 
     init: Callable[[int], PyTree]
     step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
     needs_normal_prior: bool = False
+    keeps_target: bool = True
 
 
 class Kernel(NamedTuple):

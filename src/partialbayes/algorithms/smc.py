@@ -18,7 +18,7 @@ import optax
 from jaxtyping import PyTree
 
 from partialbayes.annealing import Schedule, as_exponents, geometric_blocks, posterior_family
-from partialbayes.checks import require_count, require_suitable
+from partialbayes.checks import require_count, require_invariant, require_suitable
 from partialbayes.feynman_kac import relative_variance, resample_move, run_path
 from partialbayes.gradients import one_pass, sampled_pass
 from partialbayes.kernels import adapted_hamiltonian
@@ -81,6 +81,7 @@ def smc(
     require_count("num_particles", num_particles, "for example num_particles=1000.")
     schedule = geometric_blocks() if schedule is None else schedule
     kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
+    require_invariant(kernel)
     require_suitable(kernel, model)
     if gradient_particles is not None:
         require_count("gradient_particles", gradient_particles, "or None for all of them.")

@@ -46,4 +46,4 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         log_correction = jnp.sum(spread * jnp.square(slope) / 8.0 - 0.5 * slope * shift, axis=1)
         return Moved(values + shift, log_correction, jnp.ones((), values.dtype), state)
 
-    return with_gradients("guided_langevin", Move(init, step))
+    return with_gradients("guided_langevin", Move(init, step, keeps_target=False))

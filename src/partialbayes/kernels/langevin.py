@@ -47,4 +47,5 @@ def unadjusted_langevin(
         drift = 0.5 * spread * jax.grad(log_density)(phi)
         return _Position(phi + drift + jnp.sqrt(spread) * noise), ()
 
-    return with_gradients("unadjusted_langevin", lift(Kernel(init, step), num_steps))
+    move = lift(Kernel(init, step), num_steps)._replace(keeps_target=False)
+    return with_gradients("unadjusted_langevin", move)

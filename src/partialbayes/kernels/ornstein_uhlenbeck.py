@@ -41,4 +41,4 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
         pulled = mean[None, :] + decay[None, :] * (particles.values - mean[None, :])
         return unweighted(pulled + scale[None, :] * noise, state)
 
-    return Move(init, step, needs_normal_prior=True)
+    return Move(init, step, needs_normal_prior=True, keeps_target=False)

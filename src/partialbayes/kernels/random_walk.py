@@ -33,7 +33,7 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Mo
         noise = jax.random.normal(key, values.shape, values.dtype)
         return unweighted(values + scale[None, :] * noise, state)
 
-    return Move(init, step)
+    return Move(init, step, keeps_target=False)
 
 
 def unweighted(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:

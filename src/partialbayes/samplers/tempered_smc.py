@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from partialbayes.annealing import as_exponents, between, posterior_family, staged, tempering
-from partialbayes.checks import require_count, require_suitable
+from partialbayes.checks import require_count, require_invariant, require_suitable
 from partialbayes.feynman_kac import (
     Adaptive,
     keep_chains,
@@ -69,6 +69,7 @@ def tempered_smc(
             "for example target_ess=0.5."
         )
     move = _DEFAULT_KERNEL if kernel is None else kernel
+    require_invariant(move)
     mutation = resample_move(move, stratified) if waste_free is None else keep_chains(move, waste_free)
     mutation.num_founders(num_particles)  # complains here if waste_free does not fit
     schedule = None if temperatures is None else tempering(temperatures)
