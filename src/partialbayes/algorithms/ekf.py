@@ -7,7 +7,11 @@ curvature −∇² log p(y_n | outputs):
     predict     P ← P + v I, or forget the share M/N of what is known in favour of the prior
     update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g
     evidence    log p(batch) ≈ ℓ(m) + ½ gᵀ P' g − ½ log |I + P F|
-    ascend      ψ ← optimiser(ψ, (N/M) ∇_ψ log p(batch))
+    ascend      ψ ← optimiser(ψ, (N/M) E_{N(m', P')}[∇_ψ log p(batch | φ; ψ)])
+
+The gradient is Fisher's identity on the draws that stand for the law, through the network itself. That
+of the linearised evidence would be the same for linear outputs, but ψ can inflate it without bound
+where they are not, by making the outputs steep.
 
 For normal targets R_n is their covariance and this is the Kalman update with all rows and outputs of
 the batch at once, exact if the outputs are linear in φ. For Bernoulli, categorical and Poisson targets
@@ -27,6 +31,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count, require_positive
+from partialbayes.gradients import one_pass
 from partialbayes.kernels.forgetting import forget
 from partialbayes.types import (
     Algorithm,
@@ -114,16 +119,12 @@ def ekf(
     def step(key: PRNGKey, state: EkfState, batch: Batch) -> tuple[EkfState, Info]:
         predicted = predict(state.law, state.psi, batch)
 
-        def objective(psi: Psi) -> tuple[Scalar, tuple[Gaussian, Scalar]]:
-            updated, log_evidence = kalman_update(model, psi, batch, predicted)
-            if covariance == "diagonal":
-                updated = _without_correlations(updated)
-            # The prior's own parameters, where they are learned, answer to φ after the update.
-            values = jax.lax.stop_gradient(_particles(updated, state.draws).values)
-            log_prior = jax.vmap(lambda phi: model.log_prior(phi, psi))(values).mean()
-            return batch.scale * log_evidence + log_prior, (updated, log_evidence)
-
-        ascent, (law, log_evidence) = jax.grad(objective, has_aux=True)(state.psi)
+        law, log_evidence = kalman_update(model, state.psi, batch, predicted)
+        if covariance == "diagonal":
+            law = _without_correlations(law)
+        values = _particles(law, state.draws).values
+        _, gradient = one_pass(model, values, state.psi, batch)
+        ascent = gradient(jnp.full(num_particles, 1.0 / num_particles, values.dtype))
         updates, optimizer_state = optimizer.update(
             jax.tree.map(jnp.negative, ascent), state.optimizer, state.psi
         )
