@@ -32,7 +32,6 @@ __all__ = [
     "where",
 ]
 
-
 _BIAS_NAMES = ("bias", "b")
 _SCALE_NAMES = ("scale", "gamma")
 _WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
