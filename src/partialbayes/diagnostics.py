@@ -64,7 +64,7 @@ def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bo
             "or adapted_metropolis(), which finds its own."
         )
     for message in messages:
-        warnings.warn(message, CollapseWarning, stacklevel=4)
+        warnings.warn(message, CollapseWarning, stacklevel=5)  # the line that called fit
     return bool(messages)
 
 
