@@ -34,9 +34,7 @@ def location_model() -> pb.Model:
     return pb.partial_bnn(network, "location", pb.gaussian(1.0))
 
 
-def measure(
-    algorithm: pb.Algorithm, targets: jax.Array, epochs: int, burn_in: int
-) -> tuple[float, float]:
+def measure(algorithm: pb.Algorithm, targets: jax.Array) -> tuple[float, float]:
     """Spread and jitter of one method."""
     data = whole(jnp.zeros((ROWS, 1)), targets)
     batches = ROWS // BATCH

@@ -47,6 +47,9 @@ def with_value(array, value):
         (pb.bernoulli(), (X, Y), {"validation": (X, Y + 1)}, "validation: targets hold labels"),
         (pb.bernoulli(), (X, Y), {"validation": X}, r"validation must be a pair \(inputs, targets\)"),
         (pb.bernoulli(), (X[:0], Y[:0]), {}, "has no rows"),
+        (pb.bernoulli(), (X.astype(str), Y), {}, "inputs must be numbers, not <U.*encode text"),
+        (pb.bernoulli(), (X, Y.tolist()), {}, "targets must be an array .* numpy.asarray"),
+        (pb.bernoulli(), (X, Y, Y), {}, r"must be a pair \(inputs, targets\), not a tuple of 3"),
         (pb.bernoulli(), (X[:, :1], Y), {}, r"this network takes \(examples, 2\)"),
     ],
 )
@@ -107,3 +110,13 @@ def test_kernels_that_change_the_target_are_refused_on_a_path(kernel):
             ValueError, match=r"kernel must leave its target invariant .* Use random_walk"
         ):
             build()
+
+
+def test_forgetting_needs_a_prior_with_a_variance():
+    heavy = pb.priors.student_t(degrees=1.5)
+    model = pb.partial_bnn(NETWORK, "layers/0/*", pb.gaussian(), heavy)
+    with pytest.raises(ValueError, match="needs a prior with a variance"):
+        pb.ohsmc(model, kernel=pb.forgetting("diagonal"))
+    algorithm = pb.smc(model, num_particles=16)  # its default kernel looks at that variance too
+    trained = pb.fit(algorithm, (X, X[:, 0]), epochs=1, progress=False)
+    assert np.isfinite(trained.posterior.particles.values).all()

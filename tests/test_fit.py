@@ -98,3 +98,25 @@ def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "step" in shown.err
+
+
+def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
+    far = (ORACLE.inputs, ORACLE.targets + 1e30)
+    with pytest.raises(
+        RuntimeError, match=r"no evaluation gave a finite score.*Check the validation data"
+    ):
+        pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
+
+
+def test_moves_that_are_never_accepted_are_reported_as_such():
+    kernel = pb.kernels.random_walk_metropolis(1e8)
+    algorithm = pb.smc(ORACLE.model, num_particles=16, kernel=kernel)
+    trained = pb.fit(algorithm, DATA, epochs=1, progress=False)
+    assert trained.history.steps["acceptance"][0] < 0.05
+
+
+def test_a_second_stage_that_stalls_raises_and_keeps_the_first():
+    staged = pb.then(ALGORITHM, pb.samplers.tempered_smc(num_particles=16, max_steps=2, target_ess=0.95))
+    with pytest.raises(pb.StalledError, match=r"stalled at temperature .* raise max_steps") as caught:
+        pb.fit(staged, DATA, epochs=1, batch_size=10, progress=False)
+    assert caught.value.fit.posterior.particles.values.shape == (16, 3)

@@ -154,3 +154,24 @@ class TestGradientOfFewParticles:
         # One product of matrices forward, two backward: a third is left.
         assert few_flops < 0.4 * all_flops
         assert few_bytes < 0.7 * all_bytes
+
+
+def test_what_stands_in_a_masked_row_reaches_nothing():
+    """Not even NaN, in values or in gradients."""
+    data = whole(ORACLE.inputs, ORACLE.targets)
+    clean = data._replace(mask=data.mask.at[3].set(False))
+    dirty = clean._replace(
+        inputs=clean.inputs.at[3].set(jnp.nan), targets=clean.targets.at[3].set(jnp.nan)
+    )
+    phi, psi = ORACLE.model.init(jax.random.key(0))
+
+    def value(phi, psi, batch):
+        return ORACLE.model.log_likelihood(phi, psi, batch).sum()
+
+    both = [jax.value_and_grad(value, argnums=(0, 1))(phi, psi, batch) for batch in (clean, dirty)]
+    for a, b in zip(*map(jax.tree.leaves, both), strict=True):
+        np.testing.assert_array_equal(a, b)
+    short = jax.tree.map(lambda leaf: jnp.delete(leaf, 3, axis=0) if leaf.ndim else leaf, data)
+    unpadded = jax.value_and_grad(value, argnums=(0, 1))(phi, psi, short)
+    for a, b in zip(jax.tree.leaves(both[1]), jax.tree.leaves(unpadded), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * float(jnp.abs(b).max()))

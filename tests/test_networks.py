@@ -68,7 +68,7 @@ def nnx_network():
 
 def linen_network():
     return pb.from_linen(
-        LinenNet(), variables={"params": {f"Dense_{i}": weights for i, weights in enumerate(WEIGHTS)}}
+        LinenNet(), X, variables={"params": {f"Dense_{i}": weights for i, weights in enumerate(WEIGHTS)}}
     )
 
 
@@ -331,17 +331,43 @@ def test_networks_that_need_random_numbers_are_refused():
         fit(pb.from_nnx(NnxRandom(nnx.Rngs(0))))
     variables = LinenRandom().init({"params": jax.random.key(0), "dropout": jax.random.key(1)}, X)
     with pytest.raises(ValueError, match="draws random numbers when it is called"):
-        fit(pb.from_linen(LinenRandom(), variables=variables))
+        fit(pb.from_linen(LinenRandom(), X, variables=variables))
     with pytest.raises(ValueError, match="cannot be called without 'key'"):
         pb.from_equinox(EquinoxRandom(eqx.nn.Linear(3, 1, key=jax.random.key(0))))
 
 
 def test_wrong_modules():
-    with pytest.raises(ValueError, match="give either inputs"):
-        pb.from_linen(LinenNet())
     with pytest.raises(ValueError, match="must hold the weights as 'params'"):
-        pb.from_linen(LinenNet(), variables={"weights": {}})
+        pb.from_linen(LinenNet(), X, variables={"weights": {}})
     with pytest.raises(ValueError, match="for a module with state"):
         pb.from_equinox(eqx.nn.make_with_state(EquinoxTricky)(jax.random.key(0))[0])
     with pytest.raises(ValueError, match="params holds no array"):
         pb.from_params({}, lambda params, x: x)
+
+
+class Inverted(nn.Module):
+    """The layer that comes last is constructed, and so named, first."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(jnp.tanh(nn.Dense(4)(x)))
+
+
+def test_last_layer_of_trained_weights_whatever_their_names():
+    """What JAX returns has its dictionaries sorted by name."""
+    variables = jax.tree.map(lambda leaf: leaf, Inverted().init(jax.random.key(0), X))
+    network = pb.from_linen(Inverted(), X, variables=variables)
+    model = pb.partial_bnn(network, pb.subsets.output_layer(), pb.gaussian())
+    assert model.split.dim == 5
+    weights = {"trunk": {"w": jnp.ones((3, 4))}, "head": {"w": jnp.ones((4, 1))}}
+
+    def apply(params, x):
+        return x @ params["trunk"]["w"] @ params["head"]["w"]
+
+    as_written = pb.partial_bnn(pb.from_params(weights, apply), pb.subsets.layer(-1), pb.gaussian())
+    assert as_written.split.dim == 4
+    sorted_by_jax = pb.from_params(jax.tree.map(lambda leaf: leaf, weights), apply)
+    with pytest.raises(
+        ValueError, match=r"which layer comes first is not known.*choose by path.*'head/"
+    ):
+        pb.partial_bnn(sorted_by_jax, pb.subsets.layer(-1), pb.gaussian())

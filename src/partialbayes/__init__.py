@@ -33,10 +33,11 @@ from partialbayes.networks import from_equinox, from_linen, from_nnx, from_param
 from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
-from partialbayes.refine import Refined, StalledError, refine
+from partialbayes.refine import Refined, refine
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
 from partialbayes.splits import Split, split_weights
+from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
 from partialbayes.subsets import Subset, paths, where
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite
+from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite, require_numbers
 from partialbayes.types import Batch, Model, PRNGKey
 
 
@@ -32,13 +32,15 @@ def checked(model: Model, data: Any, name: str) -> Batch:
         name: What to call them in an error: "data", "validation", …
     """
     if not isinstance(data, tuple | list) or len(data) != 2:
-        raise ValueError(f"{name} must be a pair (inputs, targets), not {type(data).__name__}.")
+        kind = type(data).__name__ + (f" of {len(data)}" if isinstance(data, tuple | list) else "")
+        raise ValueError(f"{name} must be a pair (inputs, targets), not a {kind}.")
     inputs, targets = data
     rows, target_rows = num_rows(f"{name} inputs", inputs), num_rows(f"{name} targets", targets)
     if rows != target_rows:
         raise ValueError(
             f"{name} has {rows} rows of inputs but {target_rows} of targets; pass one target per row."
         )
+    require_numbers(f"{name} inputs", inputs)
     require_finite(f"{name} inputs", inputs, "drop those rows or fill the gaps before training.")
     inputs = as_float_arrays(inputs)
     params = jax.eval_shape(model.init, jax.random.key(0))

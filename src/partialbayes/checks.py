@@ -35,6 +35,13 @@ def require_suitable(kernel: Move, model: Model) -> None:
             "use normal() as the prior, or a kernel for any prior: random_walk, "
             "random_walk_metropolis, mala."
         )
+    if kernel.needs_prior_variance:
+        variance = np.asarray(model.prior.moments(model.prior.init()).variance)
+        if not np.isfinite(variance).all():
+            raise ValueError(
+                "this kernel needs a prior with a variance, and the model's has none; use lighter tails "
+                "(more degrees of freedom), or another kernel, such as random_walk."
+            )
 
 
 def require_invariant(kernel: Move) -> None:
@@ -53,13 +60,32 @@ def num_rows(name: str, tree: PyTree) -> int:
     if not shapes:
         raise ValueError(f"{name} holds no array; pass an array with one row per example.")
     if any(len(shape) == 0 for shape in shapes):
-        raise ValueError(f"{name} must have one row per example, but a scalar was given.")
+        raise ValueError(
+            f"{name} must be an array with one row per example, but holds a scalar; turn a list into an "
+            "array by numpy.asarray."
+        )
     lengths = {shape[0] for shape in shapes}
     if len(lengths) > 1:
         raise ValueError(f"the arrays of {name} differ in length: {sorted(lengths)} rows.")
     if lengths == {0}:
         raise ValueError(f"{name} has no rows; at least one example is needed.")
     return int(shapes[0][0])
+
+
+def require_kind(name: str, value: Any, kind: type, remedy: str) -> None:
+    """Refuse an argument of another kind, where it is easily mistaken for one."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.80}; {remedy}")
+
+
+def require_numbers(name: str, tree: PyTree) -> None:
+    """Refuse text and mixed columns."""
+    for leaf in jax.tree.leaves(tree):
+        dtype = np.asarray(leaf).dtype
+        if not (np.issubdtype(dtype, np.number) or np.issubdtype(dtype, np.bool_)):
+            raise ValueError(
+                f"{name} must be numbers, not {dtype}; encode text and categories as numbers first."
+            )
 
 
 def require_finite(name: str, tree: PyTree, remedy: str) -> None:

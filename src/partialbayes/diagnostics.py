@@ -72,7 +72,7 @@ def remedy(record: Record, step: int) -> str:
     """What to try when the loss of this step (counted from 0) is not finite."""
     if "smallest_factor" in record:
         factor = float(np.asarray(record["smallest_factor"])[step])
-        if not factor > 0.0:
+        if factor <= 0.0:
             return (
                 f"The constant c of the Poisson estimator is too small: (N/M) log p(y_S | φ) + log c "
                 f"fell to {factor:.4g}, and weights must be positive. Raise log_c by more than "

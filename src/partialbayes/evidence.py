@@ -62,15 +62,23 @@ def kinship(
         founders: The founder of each particle, in 0 … ``num_founders`` − 1.
         num_founders: N, the number of independent draws the run started from.
     """
+    return jnp.square(_shares(log_weights, founders, num_founders)).sum()
+
+
+def _shares(
+    log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
+) -> Float[Array, " founder"]:
     shares = jnp.zeros(num_founders, log_weights.dtype).at[founders].add(jnp.exp(log_weights))
-    return jnp.square(shares).sum()
+    # To the last bit: the one family that is left must have a share of one.
+    return shares / shares.sum()
 
 
 def log_unrelated(
     log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
 ) -> Scalar:
     """log(1 − S); minus infinity once there is only one family left."""
-    return jnp.log1p(-jnp.minimum(kinship(log_weights, founders, num_founders), 1.0))
+    shares = _shares(log_weights, founders, num_founders)
+    return jnp.log(jnp.sum(shares * (1.0 - shares)))
 
 
 def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from partialbayes.annealing import Exponents, Family, between, stride_by_ess
 from partialbayes.evidence import log_unrelated
+from partialbayes.resampling import stratified_indices
 from partialbayes.types import Move, Particles, PRNGKey, Resampler, Scalar, Target
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
@@ -124,10 +125,7 @@ def keep_chains(kernel: Move, chain_length: int) -> Mutation:
         key_draw, key_chain = jax.random.split(key)
         num_particles = cloud.particles.log_weights.shape[0]
         chains = num_founders(num_particles)
-        cumulative = jnp.cumsum(jax.nn.softmax(cloud.particles.log_weights))
-        # Stratified draws, one in each of J / P equal strata.
-        points = (jnp.arange(chains) + jax.random.uniform(key_draw, (chains,))) / chains
-        drawn = jnp.searchsorted(cumulative, points * cumulative[-1]).clip(max=num_particles - 1)
+        drawn = stratified_indices(key_draw, jax.nn.softmax(cloud.particles.log_weights), chains)
         start = Particles(cloud.particles.values[drawn], uniform_log_weights(chains))
 
         def advance(carry: tuple[Particles, PyTree], key_move: PRNGKey) -> Any:

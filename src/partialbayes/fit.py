@@ -24,10 +24,11 @@ from tqdm.auto import tqdm
 from partialbayes import loop
 from partialbayes.batches import checked, num_batches
 from partialbayes.callbacks import Callback, Progress
-from partialbayes.checks import require_count
+from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.source import source_of
+from partialbayes.stalled import require_arrival
 from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
 
 logger = logging.getLogger(__name__)
@@ -129,6 +130,8 @@ def fit(
     Raises:
         TrainingDivergedError: The loss became NaN or infinite. It carries the best posterior
             so far.
+        StalledError: A tempered second stage did not get to the posterior. It carries the fit of
+            the first.
         CheckpointError: The checkpoint could not be written, or is not of this run.
 
     Example:
@@ -141,10 +144,11 @@ def fit(
         >>> trained.history.steps["ess"].shape
         (6,)
     """
+    require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     source = source_of(algorithm, data, batch_size)
     held_out = None if validation is None else checked(algorithm.model, validation, "validation")
     plan = make_plan(source.num_rows, epochs, source.batch_size, evaluate_every, particle_chunk)
-    key = jax.random.key(key) if isinstance(key, int) else key
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     record = Record.of(checkpoint, plan, key, source.whole, held_out)
     carry, done = record.restore(source.start(plan, key), resume)
     advance = partial(source.advance, plan, key, held_out)
@@ -163,10 +167,19 @@ def fit(
         return "" if held_out is None else f"best validation NLPD {float(carry.best_score):.4f}"
 
     carry, done = drive(advance, look, plan, carry, done, record, progress)
+    if int(carry.best_step) == 0:
+        if done == plan.num_steps:
+            raise RuntimeError(
+                "no evaluation gave a finite score, so there is no best posterior: the validation NLPD, "
+                "or without validation data the posterior, was NaN or infinite every time. Check the "
+                "validation data and the scale of inputs and targets, or use a smaller learning rate."
+            )
+        carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
     trained = result(plan, carry, done, held_out is not None)
     if algorithm.finish is None or source.whole is None or done < plan.num_steps:
         return trained
     posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
+    require_arrival(report, trained)
     return trained._replace(posterior=posterior, report=report)
 
 

@@ -116,7 +116,10 @@ def _evaluate(
     posterior = algorithm.posterior(carry.state)
     if validation is None:
         # The later the better, as long as it is finite.
-        finite = jnp.isfinite(posterior.particles.values).all()
+        leaves = [
+            leaf for leaf in jax.tree.leaves(posterior) if jnp.issubdtype(leaf.dtype, jnp.floating)
+        ]
+        finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in leaves]).all()
         value = jnp.where(finite, -(step + 1).astype(carry.best_score.dtype), jnp.nan)
     else:
         log_densities = mixture_log_density(

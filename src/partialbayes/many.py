@@ -79,7 +79,7 @@ def fit_many(
     train = _checked_many(one.model, data, "data")
     held_out = None if validation is None else _checked_many(one.model, validation, "validation")
     plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every, None)
-    key = jax.random.key(key) if isinstance(key, int) else key
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count))
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 
@@ -100,6 +100,12 @@ def fit_many(
     reports: Report = {}
     if one.finish is not None and done == plan.num_steps:
         best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
+        if "log_evidence" in reports:
+            stalled = np.flatnonzero(
+                ~np.isfinite(np.asarray(reports["log_evidence"]).reshape(count, -1))
+            )
+            if stalled.size:
+                logger.warning("the second stage of runs %s stalled", stalled.tolist())
         carry = carry._replace(best=best)
 
     def unstack(index: int) -> Fit:

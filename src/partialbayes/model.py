@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from partialbayes.checks import require_kind
 from partialbayes.priors import joint, normal
-from partialbayes.splits import Split, defined_order, split_weights, with_latents
+from partialbayes.splits import Split, defined_order, order_is_known, split_weights, with_latents
 from partialbayes.subsets import Selection
 from partialbayes.types import (
     Batch,
@@ -48,6 +49,10 @@ def partial_bnn(
         >>> model.split.dim
         105
     """
+    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_kind("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
+    if prior is not None and not callable(prior):
+        raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
     weights = _divide(network, stochastic)
     split = with_latents(weights, likelihood.latents)
     bound = joint(
@@ -68,7 +73,8 @@ def partial_bnn(
         return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
-        values = likelihood.log_density(predict(phi, psi, batch.inputs), batch.targets)
+        inputs, targets = _filled(batch)
+        values = likelihood.log_density(predict(phi, psi, inputs), targets)
         return jnp.where(batch.mask, values, 0.0)
 
     def log_prior(phi: Phi, psi: Psi) -> Scalar:
@@ -94,6 +100,21 @@ def partial_bnn(
     )
 
 
+def _filled(batch: Batch) -> tuple[PyTree, PyTree]:
+    """Inputs and targets with a row that counts in place of those that do not.
+
+    Whatever stands in a masked row, NaN even, can then reach neither values nor gradients.
+    """
+    counted = jnp.argmax(batch.mask)
+
+    def fill(leaf: Array) -> Array:
+        mask = jnp.expand_dims(batch.mask, tuple(range(1, leaf.ndim)))
+        return jnp.where(mask, leaf, leaf[counted][None])
+
+    filled: tuple[PyTree, PyTree] = jax.tree.map(fill, (batch.inputs, batch.targets))
+    return filled
+
+
 def _divide(network: Network, stochastic: Selection) -> Split:
     """The split of the network's weights, from their shapes alone."""
     order: list[str] = []
@@ -101,13 +122,14 @@ def _divide(network: Network, stochastic: Selection) -> Split:
     def init(key: PRNGKey) -> PyTree:
         params = network.init(key)
         # Tracing sorts dictionaries, but it is their own order that says which layer is the first.
-        order.extend(defined_order(params))
+        if order_is_known(params):
+            order.extend(defined_order(params))
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))
     if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes)):
         shapes = network.init(jax.random.key(0))  # integers and the like are kept with their values
-    return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order)
+    return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order or None)
 
 
 def _latent_prior(latent: Latent) -> tuple[Prior, int]:

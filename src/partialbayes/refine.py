@@ -21,6 +21,7 @@ from partialbayes.batches import checked
 from partialbayes.metrics import nlpd
 from partialbayes.predict import log_predictive_density, predict
 from partialbayes.samplers.tempered_smc import tempered_smc
+from partialbayes.stalled import require_arrival
 from partialbayes.types import Model, Move, Posterior, PRNGKey, Scalar
 
 # One object per setting, so that a second run with another key need not be compiled again.
@@ -66,21 +67,6 @@ class Refined(NamedTuple):
     discrepancy: Discrepancy
 
 
-class StalledError(RuntimeError):
-    """The tempering did not get to the posterior.
-
-    Attributes:
-        temperatures: As far as it came.
-    """
-
-    def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str) -> None:
-        reached = temperatures[-1] if temperatures.size else np.nan
-        super().__init__(
-            f"tempering stalled at temperature {reached:.3g} after {temperatures.size} steps; {remedy}"
-        )
-        self.temperatures = temperatures
-
-
 def refine(
     model: Model,
     posterior: Posterior,
@@ -99,7 +85,7 @@ def refine(
 
     The temperatures are chosen as it goes, each step as long as the ESS allows. That makes Ẑ
     slightly biased, by less than its standard error; for an unbiased one pass the ``temperatures``
-    of one run to a second run with another key.
+    of one run to a second run with another key and a kernel that does not adapt itself.
 
     Args:
         model: The model that was trained.
@@ -144,15 +130,15 @@ def refine(
         temperatures=None if temperatures is None else tuple(map(float, temperatures)),
         max_steps=max_steps,
     )
+    before = predict(model, posterior, inputs)  # first, because it may refuse the likelihood
     refined, report = second_stage(sampler, model, posterior, data, key=key)
 
+    require_arrival(report)
     path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
     taken = int(np.isfinite(path).sum())
     path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
-    if not np.isfinite(report["log_evidence"]):
-        raise StalledError(path, _remedy(ess, acceptance, max_steps))
 
-    before, after = (predict(model, each, inputs) for each in (posterior, refined))
+    after = predict(model, refined, inputs)
     gain = None
     if held_out is not None:
         given, new = (nlpd(log_predictive_density(model, p, held_out)) for p in (posterior, refined))
@@ -176,21 +162,3 @@ def refine(
 
 def _root_mean_square(values: Float[Array, ...]) -> Scalar:
     return jnp.sqrt(jnp.mean(jnp.square(values)))
-
-
-def _remedy(ess: np.ndarray, acceptance: np.ndarray, max_steps: int) -> str:
-    if not np.isfinite(ess).all():
-        return (
-            "the log-likelihood became NaN or infinite there. Check the data and ψ, or use a prior "
-            "whose draws give finite log-likelihoods."
-        )
-    if acceptance[:-1].size and np.nanmedian(acceptance[:-1]) < 0.01:
-        return (
-            "hardly any proposal is accepted. Use a kernel with smaller steps or one that adapts "
-            "itself (adapted_metropolis, adapted_hamiltonian)."
-        )
-    return (
-        f"raise max_steps above {max_steps}, lower target_ess, or use more particles. If the steps "
-        "have become tiny, the likelihood is far from the prior: give it more noise or the prior "
-        "more scale."
-    )

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from partialbayes.checks import require_positive
+from partialbayes.globs import matches, require_match
 from partialbayes.parameters import Learned, Sampled, parameter, several
 from partialbayes.splits import Split
-from partialbayes.subsets import Leaf, layer_names, matches, require_match
+from partialbayes.subsets import Leaf, layer_names
 
 
 class FanIn(NamedTuple):
@@ -136,7 +137,7 @@ def _layer_values(scale: Any, names: list[str]) -> dict[str, Any]:
 def _pattern_of(leaf: Leaf, scale: Mapping[str, Any], split: Split) -> str:
     """The pattern that decides for a leaf: its own path, else the glob, else ``**``."""
     for pattern in scale:
-        require_match(pattern, split.leaves, "scale")
+        require_match(pattern, [leaf.path for leaf in split.leaves], "scale")
     found = [pattern for pattern in scale if matches(leaf.path, pattern)]
     if not found:
         if not _count(split, leaf):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from partialbayes.subsets import Leaf, Selection, as_subset
+from partialbayes.subsets import WEIGHT_NAMES, Leaf, Selection, as_subset
 from partialbayes.types import Latent
 
 
@@ -106,6 +106,7 @@ def split_weights(
     """
     with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
     names = [_path(path) for path, _ in with_paths]
+    ordered = order is not None or order_is_known(params)
     places = {path: place for place, path in enumerate(order or defined_order(params))}
     leaves = tuple(
         Leaf(
@@ -114,6 +115,7 @@ def split_weights(
             jnp.result_type(value),
             places[name],
             _fan_in(jnp.shape(value), output_axis),
+            ordered,
         )
         for name, (_, value) in zip(names, with_paths, strict=True)
     )
@@ -203,6 +205,25 @@ def trains(leaf: Leaf) -> bool:
 def defined_order(params: PyTree) -> list[str]:
     """The paths of the leaves in the order of definition, where flattening sorts dictionaries."""
     return [_path(keys) for keys in _in_defined_order(params)]
+
+
+def order_is_known(tree: PyTree, inside: bool = False) -> bool:
+    """Whether the order of the layers can be told from the tree.
+
+    Layers of a dictionary in alphabetical order (as any function of JAX returns it) can be told only
+    by numbers in their names.
+    """
+    children = jax.tree.leaves(tree, is_leaf=lambda node: node is not tree)
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
+        return True
+    if isinstance(tree, dict):
+        names = list(map(str, tree))
+        arrays = all(jax.tree_util.treedef_is_leaf(jax.tree.structure(child)) for child in children)
+        one_layer = arrays and (inside or all(name in WEIGHT_NAMES for name in names))
+        stems = {re.sub(r"\d+", "", name) for name in names}
+        if not one_layer and len(stems) > 1 and names == sorted(names):
+            return False
+    return all(order_is_known(child, inside=True) for child in children)
 
 
 def _path(keys: Any) -> str:

@@ -10,14 +10,14 @@ and ``layers/2/bias``. Layers are counted in the order in which the network defi
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
+
+from partialbayes.globs import matches, nearest, require_match
 
 __all__ = [
     "Leaf",
@@ -34,7 +34,7 @@ __all__ = [
 
 _BIAS_NAMES = ("bias", "b")
 _SCALE_NAMES = ("scale", "gamma")
-_WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
+WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
 
 
 class Leaf(NamedTuple):
@@ -46,6 +46,7 @@ class Leaf(NamedTuple):
         dtype: Its dtype.
         position: Its place in the order in which the network defines its weights.
         fan_in: How many units feed each unit of a kernel; 1 for vectors and scalars.
+        ordered: Whether that order is known; trained dictionaries come back sorted by name.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Leaf(NamedTuple):
     dtype: Any
     position: int = 0
     fan_in: int = 1
+    ordered: bool = True
 
     @property
     def size(self) -> int:
@@ -70,7 +72,7 @@ class Leaf(NamedTuple):
         parent, separator, name = self.path.rpartition("/")
         # A single array at the top, such as {"head": …}, is a layer of its own, unless its name
         # says that it is part of one.
-        return parent if separator or name in _WEIGHT_NAMES else name
+        return parent if separator or name in WEIGHT_NAMES else name
 
     @property
     def is_floating(self) -> bool:
@@ -118,6 +120,11 @@ def as_subset(selection: Selection) -> Subset:
         return paths(selection)
     if callable(selection):
         return where(selection)
+    if not isinstance(selection, Iterable):
+        raise TypeError(
+            f"stochastic must be a glob over paths, several, a predicate or a Subset, not "
+            f"{selection!r}; for example 'layers/2/**'."
+        )
     return paths(*selection)
 
 
@@ -150,7 +157,7 @@ def paths(*patterns: str) -> Subset:
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
         for pattern in patterns:
-            require_match(pattern, leaves)
+            require_match(pattern, [leaf.path for leaf in leaves])
         return [
             np.full(leaf.shape, any(matches(leaf.path, pattern) for pattern in patterns))
             for leaf in leaves
@@ -169,6 +176,12 @@ def layer(*indices: int) -> Subset:
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
         names = layer_names(leaves)
+        if not all(leaf.ordered for leaf in leaves):
+            raise ValueError(
+                "stochastic: which layer comes first is not known, because the weights are in a "
+                "dictionary sorted by name, as JAX returns it; choose by path, for example "
+                f"{names[0] + '/**'!r} among {', '.join(map(repr, names))}."
+            )
         for index in indices:
             if not -len(names) <= index < len(names):
                 raise ValueError(
@@ -257,7 +270,7 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
             if path not in shapes:
                 raise ValueError(
                     f"stochastic: there is a mask for {path!r}, but no such weight; the nearest paths "
-                    f"are {_nearest(path, list(shapes))}."
+                    f"are {nearest(path, list(shapes))}."
                 )
             if array.shape != shapes[path]:
                 raise ValueError(
@@ -318,33 +331,3 @@ def top(
 def layer_names(leaves: Sequence[Leaf]) -> list[str]:
     """The layers' paths, in the order in which the network defines them."""
     return list(dict.fromkeys(leaf.layer for leaf in sorted(leaves, key=lambda leaf: leaf.position)))
-
-
-def matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a glob."""
-
-    def match(names: list[str], globs: list[str]) -> bool:
-        if not globs:
-            return not names
-        if globs[0] == "**":
-            return any(match(names[skip:], globs[1:]) for skip in range(len(names) + 1))
-        return bool(names) and fnmatch.fnmatchcase(names[0], globs[0]) and match(names[1:], globs[1:])
-
-    return match(path.split("/"), pattern.split("/"))
-
-
-def require_match(pattern: str, leaves: Sequence[Leaf], argument: str = "stochastic") -> None:
-    """Refuse a pattern that matches no leaf."""
-    names = [leaf.path for leaf in leaves]
-    if not any(matches(name, pattern) for name in names):
-        raise ValueError(
-            f"{argument}: the pattern {pattern!r} matches no weight; "
-            f"the nearest paths are {_nearest(pattern, names)}."
-        )
-
-
-def _nearest(pattern: str, names: list[str]) -> str:
-    def likeness(name: str) -> float:
-        return difflib.SequenceMatcher(None, pattern, name).ratio()
-
-    return ", ".join(repr(name) for name in sorted(names, key=likeness, reverse=True)[:5])

@@ -241,6 +241,7 @@ class Move(NamedTuple):
         step: ``(key, particles, target, state) -> Moved``.
         needs_normal_prior: Whether the move is right only where the prior is normal with
             independent coordinates. Whoever takes both checks it (`require_suitable`).
+        needs_prior_variance: Whether the prior must have a variance.
         keeps_target: Whether particles drawn from the target stay so. OHSMC can do without;
             sequential Monte Carlo along a path cannot (`require_invariant`).
     """
@@ -248,6 +249,7 @@ class Move(NamedTuple):
     init: Callable[[int], PyTree]
     step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
     needs_normal_prior: bool = False
+    needs_prior_variance: bool = False
     keeps_target: bool = True
 
 

@@ -81,6 +81,8 @@ def test_step_keeps_shape_dtype_and_weak_type(name):
     assert before == jax.tree.map(jax.typeof, after)
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(before))
     assert "loss" in info
+    if "smc" in name or name == "ekf":
+        assert set(info) >= {"ess", "log_evidence_increment", "acceptance", "ancestors"}
     assert all(jnp.shape(value) == () and jnp.isfinite(value) for value in info.values())
 
 

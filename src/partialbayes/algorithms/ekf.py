@@ -189,15 +189,13 @@ def linearise(
 
     curvature = -jax.vmap(jax.hessian(log_density))(rows(phi), batch.targets)
     curvature = jnp.where(batch.mask[:, None, None], curvature, 0.0)
-    # Only the value is cut off: eigenvalues that are equal have no derivatives.
-    correction = jax.lax.stop_gradient(_positive_part(curvature) - curvature)
-    return jax.jacfwd(rows)(phi), curvature + correction
+    return jax.jacfwd(rows)(phi), _positive_part(curvature)
 
 
 def _positive_part(
     matrices: Float[Array, "example output output"],
 ) -> Float[Array, "example output output"]:
-    values, axes = jnp.linalg.eigh(jax.lax.stop_gradient(matrices))
+    values, axes = jnp.linalg.eigh(matrices)
     return (axes * jnp.maximum(values, 0.0)[:, None, :]) @ jnp.swapaxes(axes, 1, 2)
 
 

@@ -7,6 +7,7 @@ The plain way to train the same network, and the yardstick for everything else.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 import jax
@@ -25,6 +26,8 @@ from partialbayes.types import (
     Scalar,
 )
 
+logger = logging.getLogger(__name__)
+
 
 class MapState(NamedTuple):
     """The current point and its optimiser."""
@@ -37,7 +40,7 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
     """Train φ and ψ as one point; the posterior is a single particle of weight one.
 
     Args:
-        model: What to train.
+        model: What to train; a learned prior scale has no maximum here, and is warned of.
         optimizer: Any Optax transformation; Adam at 0.01 by default.
 
     Example:
@@ -45,6 +48,11 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
         >>> algorithm = pb.map_estimate(model)
     """
+    if jax.tree.leaves(model.prior.init()):
+        logger.warning(
+            "the prior has a learned scale, and a single point of φ can always make it smaller: the "
+            "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB."
+        )
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> MapState:

@@ -110,14 +110,16 @@ def smc(
         ascent = gradient(jnp.exp(cloud.particles.log_weights))
         descent = jax.tree.map(lambda leaf: -batch.scale * leaf, ascent)
         updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
+        # The first step only weighs; where it is the only one, nothing is rejected.
+        acceptance = record.acceptance[1:] if record.acceptance.shape[0] > 1 else record.acceptance
         info = {
             "loss": -cloud.log_evidence / batch.mask.sum(),
             "ess": record.ess[-1],
             "min_ess": record.ess.min(),
             "log_evidence_increment": cloud.log_evidence,
             "log_evidence_variance": relative_variance(cloud, mutation),
-            "acceptance": record.acceptance.mean(),
-            "min_acceptance": record.acceptance.min(),
+            "acceptance": acceptance.mean(),
+            "min_acceptance": acceptance.min(),
             "ancestors": record.ancestors[-1],
         }
         new_psi: Psi = optax.apply_updates(psi, updates)

@@ -65,4 +65,6 @@ def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "di
     # The fewer the particles per dimension, the less their correlations are believed.
     doubt = dim / (dim + effective_sample_size(particles.log_weights))
     variance = jnp.diagonal(covariance)
-    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-6 * prior.variance)
+    # A prior may be too heavy-tailed to have a variance.
+    floor = jnp.where(jnp.isfinite(prior.variance), prior.variance, 1.0)
+    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-6 * floor)

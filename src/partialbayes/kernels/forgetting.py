@@ -74,7 +74,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
             moved = moved @ axes.T
         return unweighted(target.prior.mean[None, :] + scale[None, :] * moved, state)
 
-    return Move(init, step, keeps_target=False)
+    return Move(init, step, needs_prior_variance=True, keeps_target=False)
 
 
 def forget(moments: Moments, fraction: Scalar) -> Moments:

@@ -20,7 +20,7 @@ from partialbayes.likelihoods.common import (
 from partialbayes.types import Likelihood
 
 
-def bernoulli(*, variance: Any = None) -> Likelihood:
+def bernoulli(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
     Args:
@@ -56,7 +56,7 @@ def bernoulli(*, variance: Any = None) -> Likelihood:
     )
 
 
-def categorical(*, variance: Any = None) -> Likelihood:
+def categorical(variance: Any = None) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
     Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
@@ -107,7 +107,7 @@ def categorical(*, variance: Any = None) -> Likelihood:
     )
 
 
-def poisson(*, variance: Any = None) -> Likelihood:
+def poisson(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 
     Args:

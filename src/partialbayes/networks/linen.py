@@ -26,7 +26,7 @@ _SWITCHES = {
 
 def from_linen(
     module: linen.Module,
-    inputs: PyTree = None,
+    inputs: PyTree,
     *,
     variables: Mapping[str, Any] | None = None,
     **options: Any,
@@ -35,9 +35,9 @@ def from_linen(
 
     Args:
         module: The module.
-        inputs: A few rows of inputs, of which only the shape matters, to make fresh weights for
-            every key.
-        variables: Or the variables of a pretrained module, ``{"params": …, "batch_stats": …}``.
+        inputs: A few rows of inputs, of which only the shape matters.
+        variables: The variables of a pretrained module, ``{"params": …, "batch_stats": …}``, to
+            start from; fresh weights for every key by default.
         **options: Further arguments of the module's call. A ``train`` or ``deterministic``
             argument, and their like, is set to evaluation by itself.
 
@@ -55,27 +55,13 @@ def from_linen(
     from flax import errors
     from flax.core import unfreeze
 
-    if (inputs is None) == (variables is None):
-        raise ValueError("give either inputs, to make fresh weights, or variables, to start from.")
     known = inspect.signature(type(module).__call__).parameters
     options = {name: value for name, value in _SWITCHES.items() if name in known} | options
 
-    if variables is not None:
-        given = dict(unfreeze(variables))
-        if "params" not in given:
-            raise ValueError(
-                f"variables must hold the weights as 'params'; it has {sorted(given)} only. Pass what "
-                "module.init returned, or {'params': weights}."
-            )
-        start = given.pop("params")
-        rest = given
+    def fresh(key: PRNGKey) -> dict[str, PyTree]:
+        return dict(unfreeze(module.init(key, inputs, **options)))
 
-        def init(key: PRNGKey) -> PyTree:
-            return start
-    else:
-
-        def fresh(key: PRNGKey) -> dict[str, PyTree]:
-            return dict(unfreeze(module.init(key, inputs, **options)))
+    if variables is None:
 
         def init(key: PRNGKey) -> PyTree:
             return fresh(key)["params"]
@@ -83,6 +69,25 @@ def from_linen(
         rest = jax.jit(lambda key: {k: v for k, v in fresh(key).items() if k != "params"})(
             jax.random.key(0)
         )
+    else:
+        rest = dict(unfreeze(variables))
+        if "params" not in rest:
+            raise ValueError(
+                f"variables must hold the weights as 'params'; it has {sorted(rest)} only. Pass what "
+                "module.init returned, or {'params': weights}."
+            )
+        as_called: dict[str, PyTree] = {}
+
+        def note(key: PRNGKey) -> PyTree:
+            as_called.update(fresh(key)["params"])
+            return ()
+
+        # Training sorts dictionaries by name; a fresh module has its layers as it calls them.
+        jax.eval_shape(note, jax.random.key(0))
+        start = _in_order_of(as_called, rest.pop("params"))
+
+        def init(key: PRNGKey) -> PyTree:
+            return start
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         try:
@@ -100,3 +105,10 @@ def from_linen(
             ) from None
 
     return Network(init, apply)
+
+
+def _in_order_of(template: PyTree, tree: PyTree) -> PyTree:
+    """The same nested dictionaries with their keys in the template's order."""
+    if not isinstance(tree, dict) or not isinstance(template, dict) or set(tree) != set(template):
+        return tree
+    return {name: _in_order_of(template[name], tree[name]) for name in template}

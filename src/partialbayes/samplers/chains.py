@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from partialbayes.checks import require_count, require_positive
@@ -168,7 +169,7 @@ def starting_points(
 def thinned(chains: Float[Array, "chain draw dim"], num: int) -> Particles:
     """Evenly spaced draws of all the chains, equally weighted."""
     flat = chains.reshape(-1, chains.shape[-1])
-    places = jnp.arange(num) * flat.shape[0] // num
+    places = np.arange(num) * flat.shape[0] // num  # on the host, in 64 bits
     return Particles(flat[places], uniform_log_weights(num))
 
 

@@ -130,7 +130,8 @@ def find_mode(
     log_density: LogDensity, starts: Float[Array, "particle dim"], num_steps: int
 ) -> Float[Array, " dim"]:
     """L-BFGS from the best of the starts; the best point seen, should the search go astray."""
-    start = starts[jnp.argmax(jax.vmap(log_density)(starts))]
+    heights = jax.vmap(log_density)(starts)
+    start = starts[jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights))]
 
     def loss(phi: Phi) -> Scalar:
         return -log_density(phi)

@@ -45,7 +45,7 @@ def tempered_smc(
     The report holds ``log_evidence`` and its ``standard_error``, and for each step the
     ``temperatures``, ``ess`` and ``acceptance`` (of the moves at that temperature), NaN past the
     last step taken. If the last temperature is not 1 the path stalled, and the evidence is NaN;
-    `refine` raises an error then.
+    `fit` and `refine` raise a `StalledError` then.
 
     Args:
         num_particles: J.
@@ -53,7 +53,8 @@ def tempered_smc(
         target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
         waste_free: Keep every state of chains of this length, which must divide J; by default
             only the last state of each move is kept.
-        temperatures: A fixed path instead, ending at 1, for an exactly unbiased evidence.
+        temperatures: A fixed path instead, ending at 1; with a kernel that does not adapt itself
+            the evidence is then exactly unbiased.
         max_steps: How many steps an adaptive path may take.
 
     Example:

@@ -1,0 +1,64 @@
+"""A tempering path that did not get to the posterior: found in a report, and said with a remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from partialbayes.types import Report
+
+
+class StalledError(RuntimeError):
+    """The tempering did not get to the posterior.
+
+    Attributes:
+        temperatures: As far as it came.
+        fit: The `Fit` of the stage before, where there was one.
+    """
+
+    def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:
+        reached = temperatures[-1] if temperatures.size else np.nan
+        kept = "" if fit is None else " The posterior of the stage before is in this error's `fit`."
+        super().__init__(
+            f"tempering stalled at temperature {reached:.3g} after {temperatures.size} steps; "
+            f"{remedy}{kept}"
+        )
+        self.temperatures = temperatures
+        self.fit = fit
+
+
+def require_arrival(report: Report, fit: Any = None) -> None:
+    """Raise where a tempered sampler (of any member) stopped short of the posterior."""
+    if "temperatures" not in report:
+        return
+    evidence = np.asarray(report["log_evidence"]).reshape(-1)
+    steps = report["temperatures"].shape[-1]
+    paths, ess, acceptance = (
+        np.asarray(report[name]).reshape(-1, steps) for name in ("temperatures", "ess", "acceptance")
+    )
+    for run in np.flatnonzero(~np.isfinite(evidence)):
+        taken = int(np.isfinite(paths[run]).sum())
+        remedy = _remedy(ess[run, :taken], acceptance[run, :taken], steps)
+        raise StalledError(paths[run, :taken], remedy, fit)
+
+
+def _remedy(
+    ess: Float[np.ndarray, " step"], acceptance: Float[np.ndarray, " step"], max_steps: int
+) -> str:
+    if not np.isfinite(ess).all():
+        return (
+            "the log-likelihood became NaN or infinite there. Check the data and ψ, or use a prior "
+            "whose draws give finite log-likelihoods."
+        )
+    if acceptance[:-1].size and np.nanmedian(acceptance[:-1]) < 0.01:
+        return (
+            "hardly any proposal is accepted. Use a kernel with smaller steps or one that adapts "
+            "itself (adapted_metropolis, adapted_hamiltonian)."
+        )
+    return (
+        f"raise max_steps above {max_steps}, lower target_ess, or use more particles. If the steps "
+        "have become tiny, the likelihood is far from the prior: give it more noise or the prior "
+        "more scale."
+    )
