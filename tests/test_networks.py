@@ -12,6 +12,7 @@ from flax import nnx
 
 import partialbayes as pb
 from partialbayes.batches import whole
+from partialbayes.gradients import one_pass
 from tests.short import train_briefly
 
 KEY = jax.random.key(0)
@@ -371,3 +372,54 @@ def test_last_layer_of_trained_weights_whatever_their_names():
         ValueError, match=r"which layer comes first is not known.*choose by path.*'head/"
     ):
         pb.partial_bnn(sorted_by_jax, pb.subsets.layer(-1), pb.gaussian())
+
+
+IMAGES = jax.random.normal(jax.random.key(5), (4, 6, 6, 1))
+
+
+class LinenConvolution(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(1)(jnp.tanh(nn.Conv(2, (3, 3))(x)).reshape(x.shape[0], -1))
+
+
+class NnxConvolution(nnx.Module):
+    def __init__(self, rngs):
+        self.convolution = nnx.Conv(1, 2, (3, 3), rngs=rngs)
+        self.head = nnx.Linear(72, 1, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(jnp.tanh(self.convolution(x)).reshape(x.shape[0], -1))
+
+
+class EquinoxConvolution(eqx.Module):
+    convolution: eqx.nn.Conv2d
+    head: eqx.nn.Linear
+
+    def __init__(self, key):
+        key_convolution, key_head = jax.random.split(key)
+        self.convolution = eqx.nn.Conv2d(1, 2, 3, padding=1, key=key_convolution)
+        self.head = eqx.nn.Linear(72, 1, key=key_head)
+
+    def __call__(self, x):
+        return self.head(jnp.tanh(self.convolution(jnp.moveaxis(x, -1, 0))).reshape(-1))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: pb.from_nnx(lambda rngs: NnxConvolution(rngs)),
+        lambda: pb.from_linen(LinenConvolution(), IMAGES),
+        lambda: pb.from_equinox(lambda key: EquinoxConvolution(key)),
+    ],
+    ids=["nnx", "linen", "equinox"],
+)
+def test_a_stochastic_convolution(build):
+    """Particles of a kernel that every position shares, and its gradient in ψ."""
+    model = pb.partial_bnn(build(), pb.subsets.layer(0), pb.gaussian())
+    assert model.split.dim == 2 * 9 + 2
+    psi = model.init(jax.random.key(0)).psi
+    values = model.sample_prior(jax.random.key(1), psi, 5)
+    log_likelihoods, gradient = one_pass(model, values, psi, whole(IMAGES, jnp.ones(4)))
+    assert len(set(np.asarray(log_likelihoods).tolist())) == 5
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient(jnp.full(5, 0.2))))

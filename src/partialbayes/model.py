@@ -122,7 +122,7 @@ def _divide(network: Network, stochastic: Selection) -> Split:
     def init(key: PRNGKey) -> PyTree:
         params = network.init(key)
         # Tracing sorts dictionaries, but it is their own order that says which layer is the first.
-        if order_is_known(params):
+        if network.ordered or order_is_known(params):
             order.extend(defined_order(params))
         return params
 

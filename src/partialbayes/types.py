@@ -83,11 +83,14 @@ class Network(NamedTuple):
         apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
         output_axis: Which axis of a kernel counts the units it feeds: the last one as in Flax, or
             the first as in Equinox. The product of the others is the fan-in.
+        ordered: Whether dictionaries in the params are known to be in the order of definition. If
+            not, and they are in alphabetical order, layers cannot be chosen by position.
     """
 
     init: Callable[[PRNGKey], PyTree]
     apply: Callable[[PyTree, PyTree], PyTree]
     output_axis: int = -1
+    ordered: bool = False
 
 
 class Latent(NamedTuple):

@@ -104,7 +104,7 @@ def from_linen(
                 f"its call, such as from_linen(..., use_running_average=True). Flax says: {error}"
             ) from None
 
-    return Network(init, apply)
+    return Network(init, apply, ordered=True)
 
 
 def _in_order_of(template: PyTree, tree: PyTree) -> PyTree:

@@ -73,7 +73,7 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
             )
         return outputs
 
-    return Network(init, apply)
+    return Network(init, apply, ordered=True)
 
 
 def _in_defined_order(state: Any, module: Any) -> Any:
