@@ -176,6 +176,7 @@ def start_run(path):
 def kill_many_times(tmp_path, kills, seed):
     """Kill a run at random moments, then let it end; compare with one that was left alone."""
     straight = start_run(tmp_path / "straight.safetensors").communicate(timeout=300)[0]
+    assert len(straight.splitlines()) == 2  # it came to its end
     path = tmp_path / "killed.safetensors"
     rng = np.random.default_rng(seed)
     steps = [0]

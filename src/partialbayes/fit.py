@@ -236,10 +236,11 @@ def drive(
             carry.best_step.block_until_ready()
             seconds = time.perf_counter() - before
             bar.set_postfix_str(look(carry, done, end), refresh=False)
-            bar.update(end - done)
+            steps = end - done  # may be fewer than planned, when a checkpoint is due
+            bar.update(steps)
             done = end
             record.save_if_due(carry, done)
-            piece = max(1, min(16 * piece, int(piece * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
+            piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
     if done < plan.num_steps:
         logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
         record.save(carry, done)
