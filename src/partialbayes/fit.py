@@ -108,7 +108,8 @@ def fit(
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
         data: A pair ``(inputs, targets)``, one row per example; or a `stream`, for data larger
-            than memory.
+            than memory; or a `Batch`, whose mask says which rows count, so that data sets of
+            several sizes share one compiled program.
         epochs: How often to go through the data.
         batch_size: M, rows per step; all of them by default. Where M does not divide N the
             batches are made equal in size, to within one row, and no larger than M.
