@@ -40,6 +40,7 @@ from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
 from partialbayes.subsets import Subset, paths, where
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ __all__ = [
     "Split",
     "StalledError",
     "Subset",
+    "TargetScale",
     "TrainingDivergedError",
     "accuracy",
     "algorithms",
