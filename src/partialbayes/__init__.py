@@ -5,6 +5,8 @@ The names used most are here; the families they belong to are modules with all t
 `likelihoods`, `priors`, `metrics`, `evidence`, `callbacks` and `types`.
 """
 
+from typing import Any
+
 from partialbayes import (
     algorithms,
     annealing,
@@ -41,10 +43,26 @@ from partialbayes.saving import Saved, load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
+from partialbayes.streaming import follow, update
 from partialbayes.subsets import Subset, paths, where
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
+
+_ESTIMATORS = ("PartialBNNClassifier", "PartialBNNRegressor")
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, loaded when they are first asked for: they need scikit-learn."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from partialbayes import estimators
+    except ImportError as error:
+        raise ImportError(f"{name} needs scikit-learn: pip install 'partialbayes[sklearn]'") from error
+    return getattr(estimators, name)
+
 
 __all__ = [
     "Algorithm",
@@ -55,6 +73,8 @@ __all__ = [
     "History",
     "Model",
     "Network",
+    "PartialBNNClassifier",
+    "PartialBNNRegressor",
     "Particles",
     "Posterior",
     "Predictive",
@@ -63,6 +83,7 @@ __all__ = [
     "Split",
     "StalledError",
     "Subset",
+    "TargetScale",
     "TrainingDivergedError",
     "accuracy",
     "algorithms",
@@ -76,6 +97,7 @@ __all__ = [
     "export",
     "fit",
     "fit_many",
+    "follow",
     "forgetting",
     "from_equinox",
     "from_linen",
@@ -115,6 +137,7 @@ __all__ = [
     "subsets",
     "then",
     "types",
+    "update",
     "when_ess_below",
     "where",
 ]

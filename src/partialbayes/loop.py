@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from partialbayes import mixture
 from partialbayes.batches import permutation, take
-from partialbayes.predict import mixture_log_density
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
 
@@ -122,7 +122,7 @@ def _evaluate(
         finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in leaves]).all()
         value = jnp.where(finite, -(step + 1).astype(carry.best_score.dtype), jnp.nan)
     else:
-        log_densities = mixture_log_density(
+        log_densities = mixture.log_density(
             algorithm.model, posterior, validation, None, plan.particle_chunk
         )
         total = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()

@@ -56,9 +56,9 @@ def follow(
 
     Args:
         algorithm: The method; ``ohsmc(model, kernel=forgetting("diagonal"))`` is made for it.
-        data: A pair ``(inputs, targets)`` with the rows to remember at the start: the training
-            data of ``posterior``, of which the last W are kept, or the first rows of a stream,
-            which are learned from as they are replayed.
+        data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
+            W are remembered; or, from scratch, the first rows of the stream, which the first
+            `update` is made with.
         memory: W, the rows to remember: about as many as it takes the data to drift.
         posterior: Where to start from, as `fit` returned it; from scratch if None.
         key: A ``jax.random.key`` or a whole number to make one from.
@@ -75,11 +75,9 @@ def follow(
     require_count("memory", memory, "the rows to remember.")
     batch = checked(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
-    key_start, key_follower = jax.random.split(key)
-    state = jax.jit(algorithm.init)(key_start)
-    if posterior is not None:
-        state = _start_from(state, posterior)
+    blank = blank_follower(algorithm, batch, memory, posterior, key)
+    if posterior is None:
+        return update(blank, data)[0]
 
     def fill(leaf: Array) -> Array:
         # The oldest row stands where the next new one goes.
@@ -88,7 +86,35 @@ def follow(
 
     inputs, targets = jax.tree.map(fill, (batch.inputs, batch.targets))
     kept = Batch(inputs, targets, jnp.arange(memory) < rows, batch.scale)
-    return Follower(algorithm, state, kept, rows, key_follower)
+    return blank._replace(memory=kept, seen=rows)
+
+
+def blank_follower(
+    algorithm: Algorithm,
+    like: Batch,
+    memory: int,
+    posterior: Posterior | None,
+    key: PRNGKey | int,
+) -> Follower:
+    """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key_start, key_follower = jax.random.split(key)
+    state = _init(algorithm, key_start)
+    if posterior is not None:
+        state = _start_from(state, posterior)
+
+    def empty(leaf: Array) -> Array:
+        return jnp.zeros((memory, *leaf.shape[1:]), leaf.dtype)
+
+    inputs, targets = jax.tree.map(empty, (like.inputs, like.targets))
+    return Follower(
+        algorithm, state, Batch(inputs, targets, jnp.zeros(memory, bool), like.scale), 0, key_follower
+    )
+
+
+@partial(jax.jit, static_argnames=("algorithm",))
+def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
+    return algorithm.init(key)
 
 
 def update(
@@ -184,25 +210,29 @@ def _update(
 
 
 def padded_size(rows: int) -> int:
-    """The next power of two up to 256, the next multiple of an eighth of one above.
+    """The next power of two between 64 and 128, the next multiple of an eighth of one above.
 
     Data sets of similar sizes then have one shape, and share one compiled program.
     """
-    power = 1 << max(rows - 1, 0).bit_length()
-    step = power if power <= 256 else power // 8
+    power = max(64, 1 << max(rows - 1, 0).bit_length())
+    step = power if power <= 128 else power // 8
     return -(-rows // step) * step
 
 
 def pad_to(batch: Batch, rows: int) -> Batch:
-    """The same batch with rows that do not count, up to a number of rows."""
+    """The same batch with rows that do not count, up to a number of rows.
+
+    By NumPy: on the device every length would be a program of its own.
+    """
     missing = rows - batch.mask.shape[0]
 
-    def pad(leaf: Array) -> Array:
-        return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)])
+    def pad(leaf: Any) -> Array:
+        array = np.asarray(leaf)
+        return jnp.asarray(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
 
     inputs, targets = jax.tree.map(pad, (batch.inputs, batch.targets))
-    mask = jnp.concatenate([batch.mask, jnp.zeros(missing, bool)])
-    return Batch(inputs, targets, mask, batch.scale)
+    mask = np.concatenate([np.asarray(batch.mask), np.zeros(missing, bool)])
+    return Batch(inputs, targets, jnp.asarray(mask), batch.scale)
 
 
 def _start_from(state: Any, posterior: Posterior) -> PyTree:

@@ -133,6 +133,11 @@ class Likelihood(NamedTuple):
             likelihood knows only whole rows.
         values: ``(learned, latent) ->`` the likelihood's own parameters by name, in their own
             units: what a learned variance has become.
+        cdf: ``(parameters, targets) -> (example, ...)``, P(Y ≤ y) of each entry; None if it is
+            not known, or if the targets are classes.
+        probabilities: ``parameters -> (example, ..., class)`` of a classification; None of others.
+        normal: Whether each entry is Gaussian, so that mean and variance say all.
+        counts: Whether targets are whole numbers, so that their quantiles are.
         recipe: How it was made, as JSON; None if it is the user's own.
     """
 
@@ -146,6 +151,10 @@ class Likelihood(NamedTuple):
     latents: tuple[Latent, ...] = ()
     observed_log_density: Callable[[PyTree, PyTree, Any], Float[Array, " example"]] | None = None
     values: Callable[[PyTree, dict[str, Array]], dict[str, Array]] = lambda learned, latent: {}
+    cdf: Callable[[PyTree, Array], Float[Array, "example ..."]] | None = None
+    probabilities: Callable[[PyTree], Float[Array, "example ... class"]] | None = None
+    normal: bool = False
+    counts: bool = False
     recipe: str | None = None
 
 

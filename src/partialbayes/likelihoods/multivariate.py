@@ -63,6 +63,10 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
     def variance(parameters: MultivariateNormal) -> Array:
         return jnp.broadcast_to(jnp.diag(parameters.covariance)[None], parameters.mean.shape)
 
+    def cdf(parameters: MultivariateNormal, targets: Array) -> Array:
+        residuals = targets - parameters.mean
+        return jax.scipy.special.ndtr(residuals / jnp.sqrt(variance(parameters)))
+
     def sample(key: PRNGKey, parameters: MultivariateNormal) -> Array:
         noise = jax.random.normal(key, parameters.mean.shape, parameters.mean.dtype)
         return parameters.mean + noise @ jnp.linalg.cholesky(parameters.covariance).T
@@ -88,4 +92,6 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         latents=noise.latents,
         observed_log_density=observed_log_density,
         values=lambda learned, latent: {"covariance": noise.value(learned, latent)},
+        cdf=cdf,
+        normal=True,
     )
