@@ -174,6 +174,18 @@ PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
 """A prior is built once it is known which weights are stochastic."""
 
 
+class Chunks(NamedTuple):
+    """How much of a cloud's work on a batch is done at a time; the results are the same.
+
+    Attributes:
+        particles: Particles at a time; all of them if None.
+        rows: Rows of data at a time; all of them if None.
+    """
+
+    particles: int | None = None
+    rows: int | None = None
+
+
 class Model(NamedTuple):
     """A partial Bayesian network: everything a training method needs to know.
 
@@ -189,6 +201,7 @@ class Model(NamedTuple):
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
             ``split.dim`` is its length.
+        chunks: How much is done at a time, in training and in prediction; see `in_chunks`.
     """
 
     init: Callable[[PRNGKey], Params]
@@ -201,6 +214,7 @@ class Model(NamedTuple):
     likelihood: Likelihood
     prior: Prior
     split: Split
+    chunks: Chunks = Chunks()
 
 
 class Target(NamedTuple):
