@@ -26,6 +26,7 @@ from partialbayes.checks import (
     require_numbers,
     require_positive,
 )
+from partialbayes.likelihoods.common import match_shape
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Particles, Posterior, PRNGKey
 from partialbayes.weights import weighted_quantile
@@ -47,7 +48,7 @@ class Components(NamedTuple):
     log_weights: Float[Array, " component"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
     """The predictive mixture at some inputs, in the original units of the targets.
 
@@ -71,6 +72,10 @@ class Predictive:
     target_scale: TargetScale | None = None
     data_chunk: int | None = None
     particle_chunk: int | None = None
+
+    def __repr__(self) -> str:
+        rows, particles = jax.tree.leaves(self.inputs)[0].shape[0], self.posterior.particles
+        return f"Predictive(rows={rows}, particles={particles.log_weights.size})"
 
     @cached_property
     def _moments(self) -> mixture.MixtureMoments:
@@ -150,16 +155,18 @@ class Predictive:
         """Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ), entry by entry.
 
         Args:
-            targets: One row per input.
+            targets: One row per input, or a threshold for all.
         """
         self._refuse_classes("cumulative probabilities")
         if self.model.likelihood.cdf is None:
             raise ValueError(
                 "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
             )
-        data = checked(self.model, (self.inputs, self._standardised(targets)), "data")
-        values = getattr(data.targets, "values", data.targets)  # of targets with gaps
-        return mixture.cdf(*self._mixture, values.astype(jnp.result_type(float)), *self._chunks)
+        values = jnp.asarray(self._standardised(targets), jnp.result_type(float))
+        shape = self.mean.shape
+        if values.ndim > 0:
+            values = match_shape(values, shape, "given")
+        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), *self._chunks)
 
     def quantile(self, levels: Any) -> Float[Array, ...]:
         """The smallest y with cumulative probability at least the level, entry by entry.
