@@ -23,6 +23,7 @@ from partialbayes import (
 )
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.exporting import export
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -36,6 +37,7 @@ from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
+from partialbayes.saving import Saved, load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
@@ -58,6 +60,7 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Refined",
+    "Saved",
     "Split",
     "StalledError",
     "Subset",
@@ -72,6 +75,7 @@ __all__ = [
     "ensemble",
     "evidence",
     "expected_calibration_error",
+    "export",
     "fit",
     "fit_many",
     "forgetting",
@@ -83,6 +87,7 @@ __all__ = [
     "kernels",
     "learned",
     "likelihoods",
+    "load",
     "log_predictive_density",
     "map_estimate",
     "metrics",
@@ -103,6 +108,7 @@ __all__ = [
     "rmse",
     "sampled",
     "samplers",
+    "save",
     "sgsmc",
     "smc",
     "split_weights",

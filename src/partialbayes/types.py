@@ -85,12 +85,14 @@ class Network(NamedTuple):
             the first as in Equinox. The product of the others is the fan-in.
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
             not, and they are in alphabetical order, layers cannot be chosen by position.
+        recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
     """
 
     init: Callable[[PRNGKey], PyTree]
     apply: Callable[[PyTree, PyTree], PyTree]
     output_axis: int = -1
     ordered: bool = False
+    recipe: str | None = None
 
 
 class Latent(NamedTuple):
@@ -136,6 +138,7 @@ class Likelihood(NamedTuple):
         probabilities: ``parameters -> (example, ..., class)`` of a classification; None of others.
         normal: Whether each entry is Gaussian, so that mean and variance say all.
         counts: Whether targets are whole numbers, so that their quantiles are.
+        recipe: How it was made, as JSON; None if it is the user's own.
     """
 
     init: Callable[[], PyTree]
@@ -152,6 +155,7 @@ class Likelihood(NamedTuple):
     probabilities: Callable[[PyTree], Float[Array, "example ... class"]] | None = None
     normal: bool = False
     counts: bool = False
+    recipe: str | None = None
 
 
 class Moments(NamedTuple):
@@ -183,6 +187,14 @@ PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
 """A prior is built once it is known which weights are stochastic."""
 
 
+class Recipes(NamedTuple):
+    """How the parts of a model were made, each as JSON; None for the user's own."""
+
+    network: str | None = None
+    likelihood: str | None = None
+    prior: str | None = None
+
+
 class Model(NamedTuple):
     """A partial Bayesian network: everything a training method needs to know.
 
@@ -198,6 +210,8 @@ class Model(NamedTuple):
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
             ``split.dim`` is its length.
+        recipes: How its network, likelihood and prior were made, None where that is not known;
+            what `save` writes down.
     """
 
     init: Callable[[PRNGKey], Params]
@@ -210,6 +224,7 @@ class Model(NamedTuple):
     likelihood: Likelihood
     prior: Prior
     split: Split
+    recipes: Recipes = Recipes()
 
 
 class Target(NamedTuple):

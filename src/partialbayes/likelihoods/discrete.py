@@ -17,9 +17,11 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
     whole_numbers,
 )
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood
 
 
+@recorded("likelihoods.bernoulli")
 def bernoulli(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
@@ -60,6 +62,7 @@ def bernoulli(variance: Any = None) -> Likelihood:
     )
 
 
+@recorded("likelihoods.categorical")
 def categorical(variance: Any = None) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
@@ -112,6 +115,7 @@ def categorical(variance: Any = None) -> Likelihood:
     )
 
 
+@recorded("likelihoods.poisson")
 def poisson(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 

@@ -18,6 +18,7 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
 )
 from partialbayes.parameters import parameter
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -28,6 +29,7 @@ class Normal(NamedTuple):
     variance: Float[Array, "example ..."]
 
 
+@recorded("likelihoods.gaussian")
 def gaussian(variance: Any = 1.0) -> Likelihood:
     """Y ~ N(f(x), variance), independent over outputs.
 
@@ -68,6 +70,7 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     )
 
 
+@recorded("likelihoods.heteroscedastic")
 def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
 

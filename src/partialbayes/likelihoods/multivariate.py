@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from partialbayes.likelihoods.common import real_targets, require_array
 from partialbayes.parameters import COVARIANCE, parameter
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -20,6 +21,7 @@ class MultivariateNormal(NamedTuple):
     covariance: Float[Array, "output output"]
 
 
+@recorded("likelihoods.multivariate_gaussian")
 def multivariate_gaussian(covariance: Any) -> Likelihood:
     """Y ~ N(f(x), covariance), with correlated outputs.
 

@@ -17,6 +17,7 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
 )
 from partialbayes.parameters import parameter, several
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -28,6 +29,7 @@ class StudentT(NamedTuple):
     degrees: Float[Array, "example ..."]
 
 
+@recorded("likelihoods.student_t")
 def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
     """(Y − f(x)) / scale ~ t(degrees), independent over outputs.
 
