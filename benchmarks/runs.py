@@ -19,8 +19,8 @@ from benchmarks.measure import Row, interleaved, row
 from benchmarks.naive import naive_ohsmc
 from benchmarks.problems import Problem, regression, two_moons
 from benchmarks.steps import batches_of
+from partialbayes import mixture
 from partialbayes.batches import checked
-from partialbayes.predict import mixture_log_density
 from partialbayes.resume import Checkpoints
 
 
@@ -133,7 +133,7 @@ def _naive_time_to(problem: Problem, goal: float, epochs: int, seed: int) -> flo
                 key = jax.random.fold_in(jax.random.key(seed), 1000 * epoch + place)
                 state = compiled(key, state, batches[index])
             posterior = pb.Posterior(state.psi, pb.Particles(state.values, state.log_weights))
-            score = -float(mixture_log_density(problem.model, posterior, held_out, None, None).mean())
+            score = -float(mixture.log_density(problem.model, posterior, held_out, None, None).mean())
             if attempt and score < goal:
                 return time.perf_counter() - begin
     return np.inf

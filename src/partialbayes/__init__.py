@@ -25,6 +25,7 @@ from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, t
 from partialbayes.checkpoint import CheckpointError
 from partialbayes.chunks import in_chunks, within_memory
 from partialbayes.compilation import compilation_cache
+from partialbayes.exporting import export
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -38,10 +39,12 @@ from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
+from partialbayes.saving import Saved, load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
 from partialbayes.subsets import Subset, paths, where
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
@@ -59,9 +62,11 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Refined",
+    "Saved",
     "Split",
     "StalledError",
     "Subset",
+    "TargetScale",
     "TrainingDivergedError",
     "accuracy",
     "algorithms",
@@ -73,6 +78,7 @@ __all__ = [
     "ensemble",
     "evidence",
     "expected_calibration_error",
+    "export",
     "fit",
     "fit_many",
     "forgetting",
@@ -85,6 +91,7 @@ __all__ = [
     "kernels",
     "learned",
     "likelihoods",
+    "load",
     "log_predictive_density",
     "map_estimate",
     "metrics",
@@ -105,6 +112,7 @@ __all__ = [
     "rmse",
     "sampled",
     "samplers",
+    "save",
     "sgsmc",
     "smc",
     "split_weights",

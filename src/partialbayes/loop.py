@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from partialbayes import mixture
 from partialbayes.batches import permutation, take
-from partialbayes.predict import mixture_log_density
 from partialbayes.resampling import thinned
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
@@ -135,7 +135,7 @@ def _evaluate(
                 particles=thinned(key_thin, posterior.particles, plan.validation_particles)
             )
         chunks = algorithm.model.chunks
-        log_densities = mixture_log_density(
+        log_densities = mixture.log_density(
             algorithm.model, scored, validation, chunks.rows, chunks.particles
         )
         value = -jnp.mean(log_densities).astype(carry.best_score.dtype)
