@@ -25,6 +25,8 @@ from partialbayes import (
 )
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.chunks import in_chunks, within_memory
+from partialbayes.compilation import compilation_cache
 from partialbayes.exporting import export
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
@@ -91,6 +93,7 @@ __all__ = [
     "bernoulli",
     "callbacks",
     "categorical",
+    "compilation_cache",
     "ensemble",
     "evidence",
     "expected_calibration_error",
@@ -104,6 +107,7 @@ __all__ = [
     "from_nnx",
     "from_params",
     "gaussian",
+    "in_chunks",
     "kernels",
     "learned",
     "likelihoods",
@@ -140,4 +144,5 @@ __all__ = [
     "update",
     "when_ess_below",
     "where",
+    "within_memory",
 ]

@@ -26,6 +26,7 @@ from partialbayes.checks import (
     require_numbers,
     require_positive,
 )
+from partialbayes.likelihoods.common import match_shape
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Particles, Posterior, PRNGKey
 from partialbayes.weights import weighted_quantile
@@ -47,7 +48,7 @@ class Components(NamedTuple):
     log_weights: Float[Array, " component"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
     """The predictive mixture at some inputs, in the original units of the targets.
 
@@ -71,6 +72,10 @@ class Predictive:
     target_scale: TargetScale | None = None
     data_chunk: int | None = None
     particle_chunk: int | None = None
+
+    def __repr__(self) -> str:
+        rows, particles = jax.tree.leaves(self.inputs)[0].shape[0], self.posterior.particles
+        return f"Predictive(rows={rows}, particles={particles.log_weights.size})"
 
     @cached_property
     def _moments(self) -> mixture.MixtureMoments:
@@ -150,16 +155,18 @@ class Predictive:
         """Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ), entry by entry.
 
         Args:
-            targets: One row per input.
+            targets: One row per input, or a threshold for all.
         """
         self._refuse_classes("cumulative probabilities")
         if self.model.likelihood.cdf is None:
             raise ValueError(
                 "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
             )
-        data = checked(self.model, (self.inputs, self._standardised(targets)), "data")
-        values = getattr(data.targets, "values", data.targets)  # of targets with gaps
-        return mixture.cdf(*self._mixture, values.astype(jnp.result_type(float)), *self._chunks)
+        values = jnp.asarray(self._standardised(targets), jnp.result_type(float))
+        shape = self.mean.shape
+        if values.ndim > 0:
+            values = match_shape(values, shape, "given")
+        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), *self._chunks)
 
     def quantile(self, levels: Any) -> Float[Array, ...]:
         """The smallest y with cumulative probability at least the level, entry by entry.
@@ -272,8 +279,8 @@ def predict(
         inputs: New inputs, one row per example.
         target_scale: How the training targets were scaled, so that everything comes back in their
             original units.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
 
     Returns:
         The predictive: mean, variance and its parts, quantiles, densities, samples, class
@@ -290,7 +297,7 @@ def predict(
     num_rows("inputs", inputs)
     require_numbers("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
-    _check_chunks(data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
         if model.likelihood.probabilities is not None or model.likelihood.counts:
@@ -315,8 +322,8 @@ def log_predictive_density(
         model: The model that was trained.
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -326,12 +333,20 @@ def log_predictive_density(
         >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    _check_chunks(data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
     batch = checked(model, data, "data")
     return mixture.log_density(model, posterior, batch, data_chunk, particle_chunk)
 
 
-def _check_chunks(data_chunk: int | None, particle_chunk: int | None) -> None:
+def _chunks(
+    model: Model, data_chunk: int | None, particle_chunk: int | None
+) -> tuple[int | None, int | None]:
+    """The chunks asked for; those of the model where nothing is."""
     for name, chunk in (("data_chunk", data_chunk), ("particle_chunk", particle_chunk)):
         if chunk is not None:
             require_count(name, chunk, "or None for everything at once.")
+    particles, rows = model.chunks
+    return (
+        rows if data_chunk is None else data_chunk,
+        particles if particle_chunk is None else particle_chunk,
+    )
