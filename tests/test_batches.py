@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partialbayes.batches import num_batches, permutation, take, whole
+from partialbayes.batches import compiled_take, num_batches, permutation, whole
 
 
 def epoch(rows, batch_size, seed=0):
     batches = num_batches(rows, batch_size)
     data = whole(jnp.arange(rows, dtype=float)[:, None], jnp.arange(rows))
-    order = permutation(jax.random.key(seed), data.mask)
-    return [take(data, order, jnp.asarray(index), batches) for index in range(batches)]
+    order = jax.jit(permutation)(jax.random.key(seed), data.mask)
+    return [compiled_take(data, order, jnp.asarray(index), batches) for index in range(batches)]
 
 
 @settings(max_examples=15, deadline=None)
@@ -55,7 +55,7 @@ def test_rows_that_do_not_count_change_nothing_but_the_shape(counted, batch_size
     batches = num_batches(32, batch_size)
     data = whole(jnp.arange(32.0)[:, None], jnp.arange(32))._replace(mask=jnp.arange(32) < counted)
     order = permutation(jax.random.key(0), data.mask)
-    taken = [take(data, order, jnp.asarray(index), batches) for index in range(batches)]
+    taken = [compiled_take(data, order, jnp.asarray(index), batches) for index in range(batches)]
     seen = np.concatenate([np.asarray(batch.targets)[np.asarray(batch.mask)] for batch in taken])
     assert sorted(seen) == list(range(counted))
     for batch in taken:

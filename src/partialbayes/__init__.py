@@ -41,7 +41,7 @@ from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.saving import Saved, load, save
+from partialbayes.saving import load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
@@ -81,7 +81,6 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Refined",
-    "Saved",
     "Split",
     "StalledError",
     "Subset",

@@ -215,7 +215,7 @@ def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
     require_count("validation_rows", rows, f"there are {there} rows of validation data.")
     if rows > there:
         raise ValueError(f"validation_rows is {rows}, but validation has only {there} rows.")
-    chosen = permutation(jax.random.fold_in(key, 5), there)[:rows]
+    chosen = permutation(jax.random.fold_in(key, 5), validation.mask)[:rows]
     return whole(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from partialbayes.batches import checked
 from partialbayes.checks import require_count, require_kind
-from partialbayes.types import Algorithm, Batch, Info, Params, Posterior, PRNGKey
+from partialbayes.types import Algorithm, Batch, Info, Params, Posterior, PRNGKey, Report
 
 
 class Follower(NamedTuple):
@@ -179,7 +179,7 @@ def _update(
     new: Batch,
     place: Int[Array, ""],
     key: PRNGKey,
-) -> tuple[Any, Batch, Info]:
+) -> tuple[Any, Batch, Report]:
     capacity = memory.mask.shape[0]
     # Rows that do not count are written nowhere.
     offsets = jnp.cumsum(new.mask) - 1
