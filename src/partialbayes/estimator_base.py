@@ -71,8 +71,11 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.progress = progress
 
-    def _fit(self, inputs: Any, targets: Any, checkpoint: Any, resume: bool) -> Any:
-        """Train on checked arrays; targets are numbers, or classes numbered from 0."""
+    def _fit(self, inputs: Any, targets: Any, **running: Any) -> Any:
+        """Train on checked arrays; targets are numbers, or classes numbered from 0.
+
+        ``running`` is for `fit`: checkpoint, resume, callbacks.
+        """
         if not 0.0 <= self.validation_fraction < 1.0:
             raise ValueError(
                 f"validation_fraction must be at least 0 and below 1, not {self.validation_fraction!r}."
@@ -96,14 +99,14 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
                 validation=validation,
                 key=seed,
                 progress=self.progress,
-                checkpoint=checkpoint,
-                resume=resume,
+                **running,
             )
         except TrainingDivergedError as error:
             if error.fit is None:
                 raise
             trained = error.fit
         self.posterior_, self.history_, self.report_ = trained
+        self.stopped_ = len(self.history_.steps["loss"]) < epochs * batches  # by Ctrl-C
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
         recent = slice(-self.memory, None)

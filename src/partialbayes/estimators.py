@@ -46,10 +46,10 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         ((60,), True)
     """
 
-    def fit(self, X: Any, y: Any, *, checkpoint: Any = None, resume: bool = False) -> Any:  # noqa: N803
-        """Train on rows X and targets y; ``checkpoint`` and ``resume`` are those of `fit`."""
+    def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
+        """Train on rows X and targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)  # noqa: N806
-        return self._fit(X, np.asarray(y, float), checkpoint, resume)
+        return self._fit(X, np.asarray(y, float), **running)
 
     def partial_fit(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Go on with new rows, in time that does not depend on how many were seen before.
@@ -111,13 +111,13 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
 
     _decay = 1.0
 
-    def fit(self, X: Any, y: Any, *, checkpoint: Any = None, resume: bool = False) -> Any:  # noqa: N803
-        """Train on rows X and labels y; ``checkpoint`` and ``resume`` are those of `fit`."""
+    def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
+        """Train on rows X and labels y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
         X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._require_classes()
-        return self._fit(X, labels, checkpoint, resume)
+        return self._fit(X, labels, **running)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:  # noqa: N803
         """Go on with new rows, in time that does not depend on how many were seen before.
