@@ -23,6 +23,9 @@ from partialbayes import (
 )
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.chunks import in_chunks, within_memory
+from partialbayes.compilation import compilation_cache
+from partialbayes.exporting import export
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
@@ -36,10 +39,12 @@ from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
+from partialbayes.saving import Saved, load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
 from partialbayes.subsets import Subset, paths, where
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
@@ -57,9 +62,11 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Refined",
+    "Saved",
     "Split",
     "StalledError",
     "Subset",
+    "TargetScale",
     "TrainingDivergedError",
     "accuracy",
     "algorithms",
@@ -67,9 +74,11 @@ __all__ = [
     "bernoulli",
     "callbacks",
     "categorical",
+    "compilation_cache",
     "ensemble",
     "evidence",
     "expected_calibration_error",
+    "export",
     "fit",
     "fit_many",
     "forgetting",
@@ -78,9 +87,11 @@ __all__ = [
     "from_nnx",
     "from_params",
     "gaussian",
+    "in_chunks",
     "kernels",
     "learned",
     "likelihoods",
+    "load",
     "log_predictive_density",
     "map_estimate",
     "metrics",
@@ -101,6 +112,7 @@ __all__ = [
     "rmse",
     "sampled",
     "samplers",
+    "save",
     "sgsmc",
     "smc",
     "split_weights",
@@ -111,4 +123,5 @@ __all__ = [
     "types",
     "when_ess_below",
     "where",
+    "within_memory",
 ]

@@ -69,7 +69,7 @@ def num_rows(name: str, tree: PyTree) -> int:
         raise ValueError(f"the arrays of {name} differ in length: {sorted(lengths)} rows.")
     if lengths == {0}:
         raise ValueError(f"{name} has no rows; at least one example is needed.")
-    return int(shapes[0][0])
+    return shapes[0][0]
 
 
 def require_kind(name: str, value: Any, kind: type, remedy: str) -> None:
@@ -81,7 +81,7 @@ def require_kind(name: str, value: Any, kind: type, remedy: str) -> None:
 def require_numbers(name: str, tree: PyTree) -> None:
     """Refuse text and mixed columns."""
     for leaf in jax.tree.leaves(tree):
-        dtype = np.asarray(leaf).dtype
+        dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype
         if not (np.issubdtype(dtype, np.number) or np.issubdtype(dtype, np.bool_)):
             raise ValueError(
                 f"{name} must be numbers, not {dtype}; encode text and categories as numbers first."
@@ -89,8 +89,10 @@ def require_numbers(name: str, tree: PyTree) -> None:
 
 
 def require_finite(name: str, tree: PyTree, remedy: str) -> None:
-    """Refuse NaN and infinity, naming the first row that holds one."""
+    """Refuse NaN and infinity, naming the first row that holds one; traced values pass unchecked."""
     for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.core.Tracer):
+            continue
         array = np.asarray(leaf)
         if not np.issubdtype(array.dtype, np.inexact):
             continue
@@ -107,7 +109,7 @@ def as_float_arrays(tree: PyTree) -> PyTree:
     """Arrays on the device; floating ones in JAX's default precision, others as they are."""
 
     def convert(leaf: Any) -> jax.Array:
-        array = np.asarray(leaf)
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         if np.issubdtype(array.dtype, np.floating):
             return jnp.asarray(array, jnp.result_type(float))
         return jnp.asarray(array)

@@ -23,6 +23,7 @@ from partialbayes.types import (
     PriorBuilder,
     PRNGKey,
     Psi,
+    Recipes,
     Scalar,
 )
 
@@ -55,9 +56,10 @@ def partial_bnn(
         raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
     weights = _divide(network, stochastic)
     split = with_latents(weights, likelihood.latents)
+    prior = normal() if prior is None else prior
     bound = joint(
         [
-            ((normal() if prior is None else prior)(weights), weights.dim),
+            (prior(weights), weights.dim),
             *(_latent_prior(latent) for latent in likelihood.latents),
         ]
     )
@@ -97,6 +99,7 @@ def partial_bnn(
         likelihood=likelihood,
         prior=bound,
         split=split,
+        recipes=Recipes(network.recipe, likelihood.recipe, getattr(prior, "recipe", None)),
     )
 
 

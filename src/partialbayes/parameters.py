@@ -15,15 +15,18 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from partialbayes.checks import require_positive
+from partialbayes.recipes import recordable
 from partialbayes.types import Latent, PriorBuilder
 
 
+@recordable
 class Learned(NamedTuple):
     """A parameter to be learned, inside ψ, and where it starts."""
 
     start: Any
 
 
+@recordable
 class Sampled(NamedTuple):
     """A parameter to be sampled, inside φ: where it starts, and its prior."""
 

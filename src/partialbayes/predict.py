@@ -1,39 +1,265 @@
 """The posterior predictive, weights respected, in bounded memory.
 
 A posterior is a mixture: Σ_j w_j p(y | x, φ_j; ψ), over members too where it is an ensemble.
-Everything here runs over chunks of rows and of particles and gives the same as all at once.
+`predict` says what it is a mixture of; each quantity is computed when it is asked for, by one
+compiled function of `mixture`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes.batches import checked, whole
-from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite
-from partialbayes.types import Batch, Model, Phi, Posterior, Psi
+from partialbayes import mixture
+from partialbayes.batches import checked
+from partialbayes.checks import (
+    as_float_arrays,
+    num_rows,
+    require_count,
+    require_finite,
+    require_numbers,
+    require_positive,
+)
+from partialbayes.likelihoods.common import match_shape
+from partialbayes.target_scale import TargetScale
+from partialbayes.types import Model, Particles, Posterior, PRNGKey
+from partialbayes.weights import weighted_quantile
 
-Accumulated = TypeVar("Accumulated")
+_ENOUGH_SAMPLES = 2000  # where a likelihood has no closed form
 
 
-class Predictive(NamedTuple):
-    """Moments of the predictive mixture.
+class Components(NamedTuple):
+    """What each particle predicts by itself, members of an ensemble one after another.
 
     Attributes:
-        mean: Σ_j w_j E[y | φ_j]; the probability of class one, or of each class.
-        variance: Total variance, aleatoric plus epistemic.
-        epistemic: Variance between particles of E[y | φ_j]: the part more data would remove.
+        mean: Of the targets given the particle; class probabilities for a classification.
+        variance: Of the targets given the particle.
+        log_weights: Of the particles.
     """
 
-    mean: Float[Array, "example ..."]
-    variance: Float[Array, "example ..."]
-    epistemic: Float[Array, "example ..."]
+    mean: Float[Array, "component example ..."]
+    variance: Float[Array, "component example ..."]
+    log_weights: Float[Array, " component"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictive:
+    """The predictive mixture at some inputs, in the original units of the targets.
+
+    Made by `predict`. Arrays have one row per input, and the outputs after that; a single output
+    has no axis of its own. Moments are computed once, at first use.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
+        >>> predictive = pb.predict(model, trained.posterior, x)
+        >>> low, high = predictive.interval(0.9)
+        >>> bool((low < high).all())
+        True
+    """
+
+    model: Model
+    posterior: Posterior
+    inputs: PyTree
+    target_scale: TargetScale | None = None
+    data_chunk: int | None = None
+    particle_chunk: int | None = None
+
+    def __repr__(self) -> str:
+        rows, particles = jax.tree.leaves(self.inputs)[0].shape[0], self.posterior.particles
+        return f"Predictive(rows={rows}, particles={particles.log_weights.size})"
+
+    @cached_property
+    def _moments(self) -> mixture.MixtureMoments:
+        mean, aleatoric, epistemic = mixture.moments(*self._mixture, *self._chunks)
+        square = jnp.square(self._scale(mean))
+        return mixture.MixtureMoments(self._restore(mean), square * aleatoric, square * epistemic)
+
+    @property
+    def mean(self) -> Float[Array, "example ..."]:
+        """Σ_j w_j E[y | φ_j]; of classes the probability of class one, or of each class."""
+        return self._moments.mean
+
+    @property
+    def variance(self) -> Float[Array, "example ..."]:
+        """Total variance, aleatoric plus epistemic."""
+        return self._moments.aleatoric + self._moments.epistemic
+
+    @property
+    def std(self) -> Float[Array, "example ..."]:
+        """Standard deviation."""
+        return jnp.sqrt(self.variance)
+
+    @property
+    def aleatoric(self) -> Float[Array, "example ..."]:
+        """Σ_j w_j Var[y | φ_j]: the noise that stays however much data there is."""
+        return self._moments.aleatoric
+
+    @property
+    def epistemic(self) -> Float[Array, "example ..."]:
+        """Variance between particles of E[y | φ_j]: the part more data would remove."""
+        return self._moments.epistemic
+
+    @cached_property
+    def _classes(self) -> mixture.Classes:
+        if self.model.likelihood.probabilities is None:
+            raise ValueError(
+                "class probabilities and entropies are for classifications, and this likelihood is not "
+                "one; use mean, variance, aleatoric and epistemic."
+            )
+        return mixture.classes(*self._mixture, *self._chunks)
+
+    @property
+    def probabilities(self) -> Float[Array, "example ... class"]:
+        """Of each class, along the last axis; two of them for a Bernoulli likelihood."""
+        return self._classes.probabilities
+
+    @property
+    def entropy(self) -> Float[Array, "example ..."]:
+        """Entropy of the class probabilities in nats: expected entropy plus mutual information."""
+        return jax.scipy.special.entr(self._classes.probabilities).sum(axis=-1)
+
+    @property
+    def expected_entropy(self) -> Float[Array, "example ..."]:
+        """Σ_j w_j H[y | φ_j], the aleatoric part."""
+        return self._classes.expected_entropy
+
+    @property
+    def mutual_information(self) -> Float[Array, "example ..."]:
+        """Between the label and φ, the epistemic part: how far the particles disagree."""
+        return self._classes.mutual_information
+
+    def log_density(self, targets: Any) -> Float[Array, " example"]:
+        """Log Σ_j w_j p(y_i | x_i, φ_j; ψ), in the targets' own units.
+
+        Args:
+            targets: One row per input.
+        """
+        data = checked(self.model, (self.inputs, self._standardised(targets)), "data")
+        values = mixture.log_density(self.model, self.posterior, data, *self._chunks)
+        if self.target_scale is None:
+            return values
+        missing = np.isnan(np.asarray(targets, float))
+        logs = np.log(np.broadcast_to(self.target_scale.scale, missing.shape))  # dz/dy = 1 / scale
+        return values - jnp.asarray(np.where(missing, 0.0, logs).reshape(len(logs), -1).sum(axis=1))
+
+    def cdf(self, targets: Any) -> Float[Array, "example ..."]:
+        """Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ), entry by entry.
+
+        Args:
+            targets: One row per input, or a threshold for all.
+        """
+        self._refuse_classes("cumulative probabilities")
+        if self.model.likelihood.cdf is None:
+            raise ValueError(
+                "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
+            )
+        values = jnp.asarray(self._standardised(targets), jnp.result_type(float))
+        shape = self.mean.shape
+        if values.ndim > 0:
+            values = match_shape(values, shape, "given")
+        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), *self._chunks)
+
+    def quantile(self, levels: Any) -> Float[Array, ...]:
+        """The smallest y with cumulative probability at least the level, entry by entry.
+
+        Exact, by bisection, where the likelihood has a cumulative distribution; otherwise from
+        weighted samples with a fixed seed.
+
+        Args:
+            levels: A number between 0 and 1, or several: these become the leading axis.
+        """
+        self._refuse_classes("quantiles")
+        wanted = np.atleast_1d(np.asarray(levels, float))
+        if wanted.ndim != 1 or not np.all((wanted > 0.0) & (wanted < 1.0)):
+            raise ValueError(f"levels must lie strictly between 0 and 1, not {levels!r}.")
+        array = jnp.asarray(wanted, jnp.result_type(float))
+        if self.model.likelihood.cdf is not None:
+            values = self._restore(mixture.quantile(*self._mixture, array, *self._chunks))
+        else:
+            draws, log_weights = self.weighted_samples(jax.random.key(0))
+            flat = Particles(draws.reshape(len(draws), -1), log_weights)
+            values = weighted_quantile(flat, array).reshape(-1, *draws.shape[1:])
+        return values[0] if np.ndim(levels) == 0 else values
+
+    def interval(
+        self, coverage: float = 0.9
+    ) -> tuple[Float[Array, "example ..."], Float[Array, "example ..."]]:
+        """The central interval: as much probability below as above.
+
+        Args:
+            coverage: Probability inside, between 0 and 1.
+        """
+        if not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage must lie strictly between 0 and 1, not {coverage!r}.")
+        low, high = self.quantile([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+        return low, high
+
+    def sample(self, key: PRNGKey | int, num: int) -> PyTree:
+        """Draws of new targets, along a leading axis.
+
+        One draw takes the same particle for every row, so that it is a draw of the whole function
+        with noise on it.
+
+        Args:
+            key: A ``jax.random.key`` or a whole number to make one from.
+            num: How many.
+        """
+        require_count("num", num, "the number of draws.")
+        key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+        draws = mixture.sample(*self._mixture, key, num, *self._chunks)
+        return draws if self.target_scale is None else self._restore(draws)
+
+    def components(self) -> Components:
+        """What each particle predicts by itself, and its weight."""
+        means, variances = mixture.component_moments(*self._mixture, *self._chunks)
+        square = jnp.square(self._scale(means))
+        log_weights = self.posterior.particles.log_weights.ravel()
+        return Components(self._restore(means), square * variances, log_weights)
+
+    def weighted_samples(
+        self, key: PRNGKey
+    ) -> tuple[Float[Array, "draw example ..."], Float[Array, " draw"]]:
+        """At least 2000 draws, as many from every particle, and their log-weights."""
+        each = -(-_ENOUGH_SAMPLES // self.posterior.particles.log_weights.size)
+        draws, log_weights = mixture.weighted_samples(*self._mixture, key, each, *self._chunks)
+        return self._restore(draws), log_weights
+
+    @property
+    def _mixture(self) -> tuple[Model, Posterior, PyTree]:
+        return self.model, self.posterior, self.inputs
+
+    @property
+    def _chunks(self) -> tuple[int | None, int | None]:
+        return self.data_chunk, self.particle_chunk
+
+    def _scale(self, like: Array) -> Array:
+        scale = 1.0 if self.target_scale is None else self.target_scale.scale
+        return jnp.broadcast_to(jnp.asarray(scale, like.dtype), like.shape)
+
+    def _restore(self, values: Array) -> Array:
+        if self.target_scale is None:
+            return values
+        shift = jnp.asarray(self.target_scale.shift, values.dtype)
+        return jnp.broadcast_to(shift, values.shape) + self._scale(values) * values
+
+    def _standardised(self, targets: Any) -> Any:
+        return targets if self.target_scale is None else self.target_scale.apply(targets)
+
+    def _refuse_classes(self, what: str) -> None:
+        if self.model.likelihood.probabilities is not None:
+            raise ValueError(
+                f"{what} are for targets that are numbers, and these are classes; use probabilities, "
+                "entropy and mutual_information."
+            )
 
 
 def predict(
@@ -41,17 +267,24 @@ def predict(
     posterior: Posterior,
     inputs: PyTree,
     *,
+    target_scale: TargetScale | None = None,
     data_chunk: int | None = None,
     particle_chunk: int | None = None,
 ) -> Predictive:
-    """Mean and variance of new targets.
+    """What new targets may be.
 
     Args:
         model: The model that was trained.
         posterior: From `fit`.
         inputs: New inputs, one row per example.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        target_scale: How the training targets were scaled, so that everything comes back in their
+            original units.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
+
+    Returns:
+        The predictive: mean, variance and its parts, quantiles, densities, samples, class
+        probabilities, each computed when it is asked for.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -62,9 +295,17 @@ def predict(
         (8,)
     """
     num_rows("inputs", inputs)
+    require_numbers("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
-    _check_chunks(data_chunk, particle_chunk)
-    return _predict(model, posterior, as_float_arrays(inputs), data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
+    if target_scale is not None:
+        require_positive("target_scale.scale", target_scale.scale)
+        if model.likelihood.probabilities is not None or model.likelihood.counts:
+            raise ValueError(
+                "target_scale is for real-valued targets; classes and counts have no units."
+            )
+    arrays = as_float_arrays(inputs)
+    return Predictive(model, posterior, arrays, target_scale, data_chunk, particle_chunk)
 
 
 def log_predictive_density(
@@ -75,14 +316,14 @@ def log_predictive_density(
     data_chunk: int | None = None,
     particle_chunk: int | None = None,
 ) -> Float[Array, " example"]:
-    """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row.
+    """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row: the `log_density` of `predict`.
 
     Args:
         model: The model that was trained.
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -92,154 +333,20 @@ def log_predictive_density(
         >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    _check_chunks(data_chunk, particle_chunk)
-    return mixture_log_density(
-        model, posterior, checked(model, data, "data"), data_chunk, particle_chunk
-    )
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
+    batch = checked(model, data, "data")
+    return mixture.log_density(model, posterior, batch, data_chunk, particle_chunk)
 
 
-def _check_chunks(data_chunk: int | None, particle_chunk: int | None) -> None:
+def _chunks(
+    model: Model, data_chunk: int | None, particle_chunk: int | None
+) -> tuple[int | None, int | None]:
+    """The chunks asked for; those of the model where nothing is."""
     for name, chunk in (("data_chunk", data_chunk), ("particle_chunk", particle_chunk)):
         if chunk is not None:
             require_count(name, chunk, "or None for everything at once.")
-
-
-class _Moments(NamedTuple):
-    weight: Array
-    mean: Array
-    between: Array  # Σ w (m − mean)²
-    within: Array  # Σ w v
-
-
-def _merge(a: _Moments, b: _Moments) -> _Moments:
-    """Moments of the union of two weighted sets, without cancellation."""
-    weight = a.weight + b.weight
-    share = b.weight / jnp.maximum(weight, np.finfo(weight.dtype).tiny)
-    gap = b.mean - a.mean
-    return _Moments(
-        weight,
-        a.mean + gap * share,
-        a.between + b.between + jnp.square(gap) * a.weight * share,
-        a.within + b.within,
+    particles, rows = model.chunks
+    return (
+        rows if data_chunk is None else data_chunk,
+        particles if particle_chunk is None else particle_chunk,
     )
-
-
-@partial(jax.jit, static_argnames=("model", "data_chunk", "particle_chunk"))
-def _predict(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    data_chunk: int | None,
-    particle_chunk: int | None,
-) -> Predictive:
-    def moments(psi: Psi, values: Array, log_weights: Array, inputs: PyTree) -> _Moments:
-        def one(phi: Phi) -> tuple[Array, Array]:
-            parameters = model.predict(phi, psi, inputs)
-            return model.likelihood.mean(parameters), model.likelihood.variance(parameters)
-
-        weights = jnp.exp(log_weights)
-        # A particle of weight zero says nothing, not even NaN.
-        means, variances = (_where_leading(weights > 0, x, 0.0) for x in jax.vmap(one)(values))
-        total = weights.sum()
-        mean = jnp.tensordot(weights, means, 1) / jnp.maximum(total, np.finfo(total.dtype).tiny)
-        between = jnp.tensordot(weights, jnp.square(means - mean[None]), 1)
-        return _Moments(total, mean, between, jnp.tensordot(weights, variances, 1))
-
-    def rows(inputs: PyTree) -> Predictive:
-        result = _over_components(
-            lambda psi, values, log_weights: moments(psi, values, log_weights, inputs),
-            _merge,
-            posterior,
-            particle_chunk,
-        )
-        within, between = result.within / result.weight, result.between / result.weight
-        return Predictive(result.mean, within + between, between)
-
-    return _over_rows(rows, inputs, data_chunk)
-
-
-@partial(jax.jit, static_argnames=("model", "data_chunk", "particle_chunk"))
-def mixture_log_density(
-    model: Model,
-    posterior: Posterior,
-    data: Batch,
-    data_chunk: int | None,
-    particle_chunk: int | None,
-) -> Float[Array, " example"]:
-    """`log_predictive_density` of data that have been checked."""
-
-    def rows(pair: tuple[PyTree, PyTree]) -> Array:
-        batch = whole(*pair)
-
-        def partial_sum(psi: Psi, values: Array, log_weights: Array) -> Array:
-            log_densities = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch))(values)
-            log_densities = _where_leading(log_weights > -jnp.inf, log_densities, -jnp.inf)
-            return jax.nn.logsumexp(log_densities + log_weights[:, None], axis=0)
-
-        return _over_components(partial_sum, jnp.logaddexp, posterior, particle_chunk)
-
-    return _over_rows(rows, (data.inputs, data.targets), data_chunk)
-
-
-def _over_components(
-    function: Callable[[Psi, Array, Array], Accumulated],
-    merge: Callable[[Accumulated, Accumulated], Accumulated],
-    posterior: Posterior,
-    chunk: int | None,
-) -> Accumulated:
-    """Accumulate over chunks of particles, and over the members of an ensemble.
-
-    With a chunk the members go one after another; without, all at once.
-    """
-
-    def one_member(psi: Psi, values: Array, log_weights: Array) -> Accumulated:
-        size = values.shape[0]
-        if chunk is None or chunk >= size:
-            return function(psi, values, log_weights)
-        count = -(-size // chunk)
-        padding = count * chunk - size
-        values = jnp.pad(values, ((0, padding), (0, 0)), mode="edge").reshape(count, chunk, -1)
-        log_weights = jnp.pad(log_weights, (0, padding), constant_values=-jnp.inf)
-        log_weights = log_weights.reshape(count, chunk)
-
-        def step(total: Accumulated, piece: tuple[Array, Array]) -> tuple[Accumulated, None]:
-            return merge(total, function(psi, *piece)), None
-
-        first = function(psi, values[0], log_weights[0])
-        total, _ = jax.lax.scan(step, first, (values[1:], log_weights[1:]))
-        return total
-
-    values, log_weights = posterior.particles
-    if log_weights.ndim == 1:
-        return one_member(posterior.psi, values, log_weights)
-    stacked = (posterior.psi, values, log_weights)
-    if chunk is None:
-        members = jax.vmap(one_member)(*stacked)
-    else:
-        members = jax.lax.map(lambda member: one_member(*member), stacked)
-    first = jax.tree.map(lambda leaf: leaf[0], members)
-    rest = jax.tree.map(lambda leaf: leaf[1:], members)
-    total, _ = jax.lax.scan(lambda total, member: (merge(total, member), None), first, rest)
-    return total
-
-
-def _where_leading(condition: Array, values: Array, otherwise: float) -> Array:
-    """`jnp.where` with a condition on the leading axis only."""
-    return jnp.where(condition.reshape(-1, *[1] * (values.ndim - 1)), values, otherwise)
-
-
-def _over_rows(
-    function: Callable[[PyTree], Accumulated], tree: PyTree, chunk: int | None
-) -> Accumulated:
-    """Apply a function of rows to chunks of them, one after another."""
-    rows = num_rows("inputs", tree)
-    if chunk is None or chunk >= rows:
-        return function(tree)
-    count = -(-rows // chunk)
-
-    def cut(leaf: Array) -> Array:
-        padding = [(0, count * chunk - rows)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, padding, mode="edge").reshape(count, chunk, *leaf.shape[1:])
-
-    pieces = jax.lax.map(function, jax.tree.map(cut, tree))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], pieces)

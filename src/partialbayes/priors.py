@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
+from partialbayes.recipes import recorded
 from partialbayes.scales import bind_scale, fan_in, per_layer, require_scale
 from partialbayes.splits import Split
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar
@@ -40,6 +41,7 @@ class _Standard(NamedTuple):
     normal: bool
 
 
+@recorded("priors.normal")
 def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """φ ~ N(mean, diag(scale²)).
 
@@ -59,6 +61,7 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     )
 
 
+@recorded("priors.laplace")
 def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """φ ~ Laplace(mean, scale), density ∝ exp(−|φ − mean| / scale): many weights near the mean.
 
@@ -75,6 +78,7 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     )
 
 
+@recorded("priors.student_t")
 def student_t(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """(φ − mean) / scale ~ Student-t: most weights small, a few large.
 
@@ -126,6 +130,7 @@ def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     return build
 
 
+@recorded("priors.inverse_gamma")
 def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
     """exp(φ) ~ inverse gamma: a prior for the variance of a likelihood, ``sampled(1.0, …)``.
 

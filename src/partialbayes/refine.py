@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from partialbayes import mixture
 from partialbayes.algorithms.two_stages import second_stage
 from partialbayes.batches import checked
 from partialbayes.metrics import nlpd
-from partialbayes.predict import log_predictive_density, predict
+from partialbayes.predict import log_predictive_density
 from partialbayes.samplers.tempered_smc import tempered_smc
 from partialbayes.stalled import require_arrival
 from partialbayes.types import Model, Move, Posterior, PRNGKey, Scalar
@@ -130,7 +131,8 @@ def refine(
         temperatures=None if temperatures is None else tuple(map(float, temperatures)),
         max_steps=max_steps,
     )
-    before = predict(model, posterior, inputs)  # first, because it may refuse the likelihood
+    # First, because it may refuse the likelihood.
+    before = mixture.moments(model, posterior, inputs, None, None)
     refined, report = second_stage(sampler, model, posterior, data, key=key)
 
     require_arrival(report)
@@ -138,7 +140,7 @@ def refine(
     taken = int(np.isfinite(path).sum())
     path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
 
-    after = predict(model, refined, inputs)
+    after = mixture.moments(model, refined, inputs, None, None)
     gain = None
     if held_out is not None:
         given, new = (nlpd(log_predictive_density(model, p, held_out)) for p in (posterior, refined))
@@ -154,10 +156,14 @@ def refine(
         discrepancy=Discrepancy(
             mean=_root_mean_square(gap),
             largest_mean=jnp.abs(gap).max(),
-            variance=_root_mean_square(before.variance - after.variance),
+            variance=_root_mean_square(_variance(before) - _variance(after)),
             nlpd=gain,
         ),
     )
+
+
+def _variance(moments: mixture.MixtureMoments) -> Float[Array, ...]:
+    return moments.aleatoric + moments.epistemic
 
 
 def _root_mean_square(values: Float[Array, ...]) -> Scalar:

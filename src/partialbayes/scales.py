@@ -12,16 +12,19 @@ from jaxtyping import Array, Float, PyTree, Shaped
 from partialbayes.checks import require_positive
 from partialbayes.globs import matches, require_match
 from partialbayes.parameters import Learned, Sampled, parameter, several
+from partialbayes.recipes import recordable
 from partialbayes.splits import Split
 from partialbayes.subsets import Leaf, layer_names
 
 
+@recordable
 class FanIn(NamedTuple):
     """gain / sqrt(fan-in)."""
 
     gain: Any
 
 
+@recordable
 class PerLayer(NamedTuple):
     """One scale of its own for each layer."""
 

@@ -85,12 +85,14 @@ class Network(NamedTuple):
             the first as in Equinox. The product of the others is the fan-in.
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
             not, and they are in alphabetical order, layers cannot be chosen by position.
+        recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
     """
 
     init: Callable[[PRNGKey], PyTree]
     apply: Callable[[PyTree, PyTree], PyTree]
     output_axis: int = -1
     ordered: bool = False
+    recipe: str | None = None
 
 
 class Latent(NamedTuple):
@@ -131,6 +133,12 @@ class Likelihood(NamedTuple):
             likelihood knows only whole rows.
         values: ``(learned, latent) ->`` the likelihood's own parameters by name, in their own
             units: what a learned variance has become.
+        cdf: ``(parameters, targets) -> (example, ...)``, P(Y ≤ y) of each entry; None if it is
+            not known, or if the targets are classes.
+        probabilities: ``parameters -> (example, ..., class)`` of a classification; None of others.
+        normal: Whether each entry is Gaussian, so that mean and variance say all.
+        counts: Whether targets are whole numbers, so that their quantiles are.
+        recipe: How it was made, as JSON; None if it is the user's own.
     """
 
     init: Callable[[], PyTree]
@@ -143,6 +151,11 @@ class Likelihood(NamedTuple):
     latents: tuple[Latent, ...] = ()
     observed_log_density: Callable[[PyTree, PyTree, Any], Float[Array, " example"]] | None = None
     values: Callable[[PyTree, dict[str, Array]], dict[str, Array]] = lambda learned, latent: {}
+    cdf: Callable[[PyTree, Array], Float[Array, "example ..."]] | None = None
+    probabilities: Callable[[PyTree], Float[Array, "example ... class"]] | None = None
+    normal: bool = False
+    counts: bool = False
+    recipe: str | None = None
 
 
 class Moments(NamedTuple):
@@ -174,6 +187,26 @@ PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
 """A prior is built once it is known which weights are stochastic."""
 
 
+class Chunks(NamedTuple):
+    """How much of a cloud's work on a batch is done at a time; the results are the same.
+
+    Attributes:
+        particles: Particles at a time; all of them if None.
+        rows: Rows of data at a time; all of them if None.
+    """
+
+    particles: int | None = None
+    rows: int | None = None
+
+
+class Recipes(NamedTuple):
+    """How the parts of a model were made, each as JSON; None for the user's own."""
+
+    network: str | None = None
+    likelihood: str | None = None
+    prior: str | None = None
+
+
 class Model(NamedTuple):
     """A partial Bayesian network: everything a training method needs to know.
 
@@ -189,6 +222,9 @@ class Model(NamedTuple):
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
             ``split.dim`` is its length.
+        chunks: How much is done at a time, in training and in prediction; see `in_chunks`.
+        recipes: How its network, likelihood and prior were made, None where that is not known;
+            what `save` writes down.
     """
 
     init: Callable[[PRNGKey], Params]
@@ -201,6 +237,8 @@ class Model(NamedTuple):
     likelihood: Likelihood
     prior: Prior
     split: Split
+    chunks: Chunks = Chunks()
+    recipes: Recipes = Recipes()
 
 
 class Target(NamedTuple):

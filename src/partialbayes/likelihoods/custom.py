@@ -28,6 +28,8 @@ def custom(
     mean: Callable[..., Array] | None = None,
     variance: Callable[..., Array] | None = None,
     sample: Callable[..., PyTree] | None = None,
+    cdf: Callable[..., Array] | None = None,
+    probabilities: Callable[..., Array] | None = None,
     **parameters: Any,
 ) -> Likelihood:
     """A likelihood of your own.
@@ -37,7 +39,11 @@ def custom(
         mean: ``outputs ->`` predictive means; needed only to predict means.
         variance: ``outputs ->`` predictive variances; needed only to predict.
         sample: ``(key, outputs) -> targets``; needed only to draw predictive samples.
-        **parameters: Positive parameters, numbers or `learned` or `sampled`; all four functions
+        cdf: ``(outputs, targets) ->`` cumulative probabilities, entry by entry; without it,
+            quantiles come from samples.
+        probabilities: ``outputs ->`` class probabilities along the last axis, if the targets are
+            classes.
+        **parameters: Positive parameters, numbers or `learned` or `sampled`; all these functions
             get their values by name.
 
     Example:
@@ -68,6 +74,12 @@ def custom(
     def draw(key: PRNGKey, parameters: Custom) -> PyTree:
         return given("sample", sample)(key, parameters.outputs, **parameters.values)
 
+    def cumulative(parameters: Custom, targets: Array) -> Array:
+        return given("cdf", cdf)(parameters.outputs, targets, **parameters.values)
+
+    def of_classes(parameters: Custom) -> Array:
+        return given("probabilities", probabilities)(parameters.outputs, **parameters.values)
+
     def check(outputs: Any, targets: Any) -> PyTree:
         require_finite("targets", targets, MISSING_REMEDY)
         arrays = as_float_arrays(targets)
@@ -93,4 +105,6 @@ def custom(
         latents=own.latents,
         observed_log_density=observed_density,
         values=own.values,
+        cdf=None if cdf is None else cumulative,
+        probabilities=None if probabilities is None else of_classes,
     )

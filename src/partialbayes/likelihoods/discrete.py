@@ -17,9 +17,11 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
     whole_numbers,
 )
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood
 
 
+@recorded("likelihoods.bernoulli")
 def bernoulli(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
@@ -38,6 +40,9 @@ def bernoulli(variance: Any = None) -> Likelihood:
 
     densities = independent(entries)
 
+    def probabilities(logits: Array) -> Array:
+        return jax.nn.sigmoid(jnp.stack([-logits, logits], axis=-1))
+
     def check(outputs: Any, targets: Any) -> Array:
         array = whole_numbers(targets, "Bernoulli", "integer class labels")
         array = match_shape(array, squeezed_shape(outputs, "Bernoulli"), "Bernoulli")
@@ -53,9 +58,11 @@ def bernoulli(variance: Any = None) -> Likelihood:
         sample=lambda key, logits: jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(jnp.int32),
         check=check,
         observed_log_density=densities.observed_log_density,
+        probabilities=probabilities,
     )
 
 
+@recorded("likelihoods.categorical")
 def categorical(variance: Any = None) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
@@ -104,9 +111,11 @@ def categorical(variance: Any = None) -> Likelihood:
         sample=lambda key, logits: jax.random.categorical(key, logits),
         check=check,
         observed_log_density=densities.observed_log_density,
+        probabilities=lambda logits: jax.nn.softmax(logits),
     )
 
 
+@recorded("likelihoods.poisson")
 def poisson(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 
@@ -125,6 +134,11 @@ def poisson(variance: Any = None) -> Likelihood:
 
     densities = independent(entries)
 
+    def cdf(log_rates: Array, targets: Array) -> Array:
+        counts = jnp.floor(targets)
+        below = jax.scipy.special.gammaincc(jnp.maximum(counts, 0.0) + 1.0, jnp.exp(log_rates))
+        return jnp.where(counts < 0.0, 0.0, below)
+
     def check(outputs: Any, targets: Any) -> Array:
         array = whole_numbers(targets, "Poisson", "integer counts")
         array = match_shape(array, squeezed_shape(outputs, "Poisson"), "Poisson")
@@ -141,6 +155,8 @@ def poisson(variance: Any = None) -> Likelihood:
         sample=lambda key, log_rates: jax.random.poisson(key, jnp.exp(log_rates), dtype=jnp.int32),
         check=check,
         observed_log_density=densities.observed_log_density,
+        cdf=cdf,
+        counts=True,
     )
 
 

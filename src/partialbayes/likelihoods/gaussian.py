@@ -18,6 +18,7 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
 )
 from partialbayes.parameters import parameter
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -28,6 +29,7 @@ class Normal(NamedTuple):
     variance: Float[Array, "example ..."]
 
 
+@recorded("likelihoods.gaussian")
 def gaussian(variance: Any = 1.0) -> Likelihood:
     """Y ~ N(f(x), variance), independent over outputs.
 
@@ -63,9 +65,12 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
         latents=noise.latents,
         observed_log_density=densities.observed_log_density,
         values=lambda learned, latent: {"variance": noise.value(learned, latent)},
+        cdf=_cdf,
+        normal=True,
     )
 
 
+@recorded("likelihoods.heteroscedastic")
 def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
 
@@ -123,12 +128,18 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         sample=_sample,
         check=check,
         observed_log_density=densities.observed_log_density,
+        cdf=_cdf,
+        normal=True,
     )
 
 
 def _entries(parameters: Normal, targets: Array) -> Array:
     mean, variance = parameters
     return -0.5 * jnp.square(targets - mean) / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance)
+
+
+def _cdf(parameters: Normal, targets: Array) -> Array:
+    return jax.scipy.special.ndtr((targets - parameters.mean) / jnp.sqrt(parameters.variance))
 
 
 def _sample(key: PRNGKey, parameters: Normal) -> Array:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood
 
 
@@ -18,6 +19,7 @@ class Observed(NamedTuple):
     observed: Bool[Array, "example ..."]
 
 
+@recorded("likelihoods.allow_missing")
 def allow_missing(likelihood: Likelihood) -> Likelihood:
     """The same likelihood for targets with missing entries, marked by NaN.
 

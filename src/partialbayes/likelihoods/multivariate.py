@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from partialbayes.likelihoods.common import real_targets, require_array
 from partialbayes.parameters import COVARIANCE, parameter
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -20,6 +21,7 @@ class MultivariateNormal(NamedTuple):
     covariance: Float[Array, "output output"]
 
 
+@recorded("likelihoods.multivariate_gaussian")
 def multivariate_gaussian(covariance: Any) -> Likelihood:
     """Y ~ N(f(x), covariance), with correlated outputs.
 
@@ -61,6 +63,10 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
     def variance(parameters: MultivariateNormal) -> Array:
         return jnp.broadcast_to(jnp.diag(parameters.covariance)[None], parameters.mean.shape)
 
+    def cdf(parameters: MultivariateNormal, targets: Array) -> Array:
+        residuals = targets - parameters.mean
+        return jax.scipy.special.ndtr(residuals / jnp.sqrt(variance(parameters)))
+
     def sample(key: PRNGKey, parameters: MultivariateNormal) -> Array:
         noise = jax.random.normal(key, parameters.mean.shape, parameters.mean.dtype)
         return parameters.mean + noise @ jnp.linalg.cholesky(parameters.covariance).T
@@ -86,4 +92,6 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         latents=noise.latents,
         observed_log_density=observed_log_density,
         values=lambda learned, latent: {"covariance": noise.value(learned, latent)},
+        cdf=cdf,
+        normal=True,
     )

@@ -17,6 +17,7 @@ from partialbayes.likelihoods.common import (
     squeezed_shape,
 )
 from partialbayes.parameters import parameter, several
+from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -28,6 +29,7 @@ class StudentT(NamedTuple):
     degrees: Float[Array, "example ..."]
 
 
+@recorded("likelihoods.student_t")
 def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
     """(Y − f(x)) / scale ~ t(degrees), independent over outputs.
 
@@ -62,6 +64,10 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
         factor = degrees / jnp.where(finite, degrees - 2.0, 1.0)
         return jnp.where(finite, jnp.square(parameters.scale) * factor, jnp.inf)
 
+    def cdf(parameters: StudentT, targets: Array) -> Array:
+        location, scale, degrees = parameters
+        return _student_cdf((targets - location) / scale, degrees)
+
     def sample(key: PRNGKey, parameters: StudentT) -> Array:
         location = parameters.location
         noise = jax.random.t(key, parameters.degrees, location.shape, location.dtype)
@@ -84,4 +90,19 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
         latents=both.latents,
         observed_log_density=densities.observed_log_density,
         values=both.values,
+        cdf=cdf,
     )
+
+
+def _student_cdf(values: Array, degrees: Array) -> Array:
+    """P(T ≤ t), by the incomplete beta function of whichever argument keeps its digits."""
+    square, half = jnp.square(values), 0.5 * jnp.ones_like(values)
+    is_central = square < degrees
+    # P(|T| < |t|) = I_{t²/(ν+t²)}(½, ν/2) and P(|T| > |t|) = I_{ν/(ν+t²)}(ν/2, ½).
+    share = jax.scipy.special.betainc(
+        jnp.where(is_central, half, 0.5 * degrees),
+        jnp.where(is_central, 0.5 * degrees, half),
+        jnp.where(is_central, square, degrees) / (degrees + square),
+    )
+    outside = jnp.where(values < 0, 0.5 * share, 1.0 - 0.5 * share)
+    return jnp.where(is_central, 0.5 + 0.5 * jnp.sign(values) * share, outside)

@@ -10,9 +10,11 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count
 from partialbayes.networks.convolution import conv_relu_pool
+from partialbayes.recipes import recorded
 from partialbayes.types import Network, PRNGKey
 
 
+@recorded("networks.cnn")
 def cnn(
     input_shape: Sequence[int] = (28, 28, 1),
     channels: Sequence[int] = (32, 64),

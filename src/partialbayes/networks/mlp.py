@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count
+from partialbayes.recipes import recorded
 from partialbayes.types import Network, PRNGKey
 
 
+@recorded("networks.mlp")
 def mlp(sizes: Sequence[int], activation: Callable[[Array], Array] = jax.nn.gelu) -> Network:
     """Dense layers of the given sizes, with an activation between them.
 

@@ -1,0 +1,114 @@
+"""The components of the predictive mixture, gone through in chunks.
+
+A posterior is a mixture of its particles, and of its members' particles where it is an ensemble.
+Whatever is computed from it may go over a chunk of rows and of particles at a time, and gives the
+same as all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from partialbayes.types import Model, Phi, Posterior, Psi
+
+Accumulated = TypeVar("Accumulated")
+
+
+def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
+    """The likelihood's parameters of every component, along a leading axis."""
+
+    def one_member(psi: Psi, values: Array) -> PyTree:
+        def one(phi: Phi) -> PyTree:
+            return model.predict(phi, psi, inputs)
+
+        if particle_chunk is None or particle_chunk >= values.shape[0]:
+            return jax.vmap(one)(values)
+        return jax.lax.map(one, values, batch_size=particle_chunk)
+
+    psi, (values, log_weights) = posterior
+    if log_weights.ndim == 1:
+        return one_member(psi, values)
+    if particle_chunk is None:
+        members = jax.vmap(one_member)(psi, values)
+    else:
+        members = jax.lax.map(lambda member: one_member(*member), (psi, values))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), members)
+
+
+def without_weightless(posterior: Posterior) -> Posterior:
+    """The same mixture, each component of weight zero made a copy of the heaviest one.
+
+    It still counts for nothing, and whatever it held, NaN even, can no longer reach a result.
+    """
+    psi, (values, log_weights) = posterior
+    given = log_weights
+    if given.ndim == 2:
+        heaviest = given.max(axis=1)
+        member = jnp.where(heaviest > -jnp.inf, jnp.arange(len(heaviest)), jnp.argmax(heaviest))
+        psi, values, given = jax.tree.map(lambda leaf: leaf[member], (psi, values, given))
+    best = jnp.argmax(given, axis=-1)[..., None, None]
+    kept = jnp.expand_dims(given > -jnp.inf, -1)
+    values = jnp.where(kept, values, jnp.take_along_axis(values, best, axis=-2))
+    return Posterior(psi, posterior.particles._replace(values=values))
+
+
+def over_components(
+    function: Callable[[Psi, Array, Array], Accumulated],
+    merge: Callable[[Accumulated, Accumulated], Accumulated],
+    posterior: Posterior,
+    chunk: int | None,
+) -> Accumulated:
+    """Accumulate over chunks of particles, and over the members of an ensemble.
+
+    With a chunk the members go one after another; without, all at once.
+    """
+
+    def one_member(psi: Psi, values: Array, log_weights: Array) -> Accumulated:
+        size = values.shape[0]
+        if chunk is None or chunk >= size:
+            return function(psi, values, log_weights)
+        count = -(-size // chunk)
+        padding = count * chunk - size
+        values = jnp.pad(values, ((0, padding), (0, 0)), mode="edge").reshape(count, chunk, -1)
+        log_weights = jnp.pad(log_weights, (0, padding), constant_values=-jnp.inf)
+        log_weights = log_weights.reshape(count, chunk)
+
+        def step(total: Accumulated, piece: tuple[Array, Array]) -> tuple[Accumulated, None]:
+            return merge(total, function(psi, *piece)), None
+
+        first = function(psi, values[0], log_weights[0])
+        total, _ = jax.lax.scan(step, first, (values[1:], log_weights[1:]))
+        return total
+
+    values, log_weights = posterior.particles
+    if log_weights.ndim == 1:
+        return one_member(posterior.psi, values, log_weights)
+    stacked = (posterior.psi, values, log_weights)
+    if chunk is None:
+        members = jax.vmap(one_member)(*stacked)
+    else:
+        members = jax.lax.map(lambda member: one_member(*member), stacked)
+    first = jax.tree.map(lambda leaf: leaf[0], members)
+    rest = jax.tree.map(lambda leaf: leaf[1:], members)
+    total, _ = jax.lax.scan(lambda total, member: (merge(total, member), None), first, rest)
+    return total
+
+
+def over_rows(function: Callable[[PyTree], Accumulated], tree: PyTree, chunk: int | None) -> Accumulated:
+    """Apply a function of rows to chunks of them, one after another."""
+    rows = jax.tree.leaves(tree)[0].shape[0]
+    if chunk is None or chunk >= rows:
+        return function(tree)
+    count = -(-rows // chunk)
+
+    def cut(leaf: Array) -> Array:
+        padding = [(0, count * chunk - rows)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding, mode="edge").reshape(count, chunk, *leaf.shape[1:])
+
+    pieces = jax.lax.map(function, jax.tree.map(cut, tree))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], pieces)

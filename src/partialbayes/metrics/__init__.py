@@ -1,0 +1,45 @@
+"""Scores of predictions against targets.
+
+Each is a function of arrays: what the mixture predicts, and what was observed. `crps` and `pit`
+take the `Predictive` itself; `evaluate` gives all that apply; `over_particles` takes a score of each
+particle by itself, as the paper does, and averages.
+"""
+
+from partialbayes.metrics.calibration import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    expected_calibration_error,
+    reliability,
+)
+from partialbayes.metrics.classification import accuracy, auroc, brier
+from partialbayes.metrics.crps import crps, normal_mixture_crps, sample_crps
+from partialbayes.metrics.evaluate import evaluate, over_particles
+from partialbayes.metrics.regression import (
+    interval_coverage,
+    interval_width,
+    mae,
+    nlpd,
+    pit,
+    rmse,
+)
+
+__all__ = [
+    "accuracy",
+    "adaptive_calibration_error",
+    "auroc",
+    "brier",
+    "classwise_calibration_error",
+    "crps",
+    "evaluate",
+    "expected_calibration_error",
+    "interval_coverage",
+    "interval_width",
+    "mae",
+    "nlpd",
+    "normal_mixture_crps",
+    "over_particles",
+    "pit",
+    "reliability",
+    "rmse",
+    "sample_crps",
+]

@@ -1,0 +1,102 @@
+"""All the scores that apply, and scores of particles by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from partialbayes.metrics.calibration import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    expected_calibration_error,
+)
+from partialbayes.metrics.classification import accuracy, brier
+from partialbayes.metrics.crps import crps
+from partialbayes.metrics.regression import interval_coverage, interval_width, mae, nlpd, rmse
+from partialbayes.predict import Predictive
+from partialbayes.types import Scalar
+
+
+def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive, targets: Any) -> Scalar:
+    """Σ_j w_j metric(what particle j predicts, targets), as in the paper's tables.
+
+    That of the mixture is usually better, and is what one would use: an average of predictions
+    beats the average predictor.
+
+    Args:
+        metric: Of means, or class probabilities, and targets: `rmse`, `mae`, `accuracy`, `brier`,
+            `expected_calibration_error`.
+        predictive: From `predict`.
+        targets: What was observed.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
+        >>> predictive = pb.predict(model, trained.posterior, x)
+        >>> average = pb.metrics.over_particles(pb.rmse, predictive, x)
+        >>> bool(average >= pb.rmse(predictive.mean, x))
+        True
+    """
+    means, _, log_weights = predictive.components()
+    targets = jnp.asarray(targets)
+    scores = jax.lax.map(lambda mean: jnp.asarray(metric(mean, targets)), means)
+    return jnp.exp(log_weights) @ scores
+
+
+def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dict[str, float]:
+    """Every score that applies to targets of this kind, by name.
+
+    Those named ``..._over_particles`` are averages over particles, as in the paper; the others are
+    of the mixture. All are in the units of the targets.
+
+    Args:
+        predictive: From `predict`.
+        targets: What was observed.
+        coverage: Of the central interval whose coverage and width are reported.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
+        >>> scores = pb.metrics.evaluate(pb.predict(model, trained.posterior, x), x)
+        >>> sorted(scores)[:3]
+        ['coverage', 'crps', 'mae']
+    """
+    scores: dict[str, Any] = {"nlpd": nlpd(predictive.log_density(targets))}
+    mean = predictive.mean
+    observed = np.asarray(targets)
+    if predictive.model.likelihood.probabilities is None:
+        low, high = predictive.interval(coverage)
+        observed = observed.astype(float).reshape(mean.shape)
+        scores |= {
+            "rmse": rmse(mean, observed),
+            "mae": mae(predictive.quantile(0.5), observed),
+            "crps": crps(predictive, observed),
+            "coverage": interval_coverage(low, high, observed),
+            "width": interval_width(low, high),
+            "rmse_over_particles": over_particles(rmse, predictive, observed),
+        }
+    else:
+        probabilities = predictive.probabilities
+        if probabilities.ndim != 2:
+            raise ValueError(
+                "evaluate knows one label per example, and these have several; score each by itself."
+            )
+        labels = observed.astype(int).reshape(len(probabilities))
+        scores |= {
+            "accuracy": accuracy(probabilities, labels),
+            "brier": brier(probabilities, labels),
+            "ece": expected_calibration_error(probabilities, labels),
+            "classwise_ece": classwise_calibration_error(probabilities, labels),
+            "adaptive_ece": adaptive_calibration_error(probabilities, labels),
+            "accuracy_over_particles": over_particles(accuracy, predictive, labels),
+            "ece_over_particles": over_particles(expected_calibration_error, predictive, labels),
+        }
+    return {name: float(value) for name, value in scores.items()}

@@ -1,0 +1,134 @@
+"""How the ready-made parts of a model were made, as JSON, so that a saved model can be made again.
+
+A builder marked by `recorded` leaves on what it returns a *recipe*: its own name and its arguments.
+Only the names registered here can be made again from a file, so reading one runs nothing else. What
+has no recipe (a network or likelihood of the user's own) is passed in again at `load`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+Marker = TypeVar("Marker", bound=type)
+
+_BUILDERS: dict[str, Callable[..., Any]] = {}
+_MARKERS: dict[str, type] = {}
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class _NoRecipeError(Exception):
+    """An argument that JSON cannot hold."""
+
+
+def recorded(
+    name: str,
+) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
+    """Let a builder leave its recipe on what it returns.
+
+    Args:
+        name: What to call the builder in files; never to be changed.
+    """
+
+    def decorate(builder: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
+        signature = inspect.signature(builder)
+
+        @functools.wraps(builder)
+        def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+            made: Any = builder(*args, **kwargs)
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+                arguments = {key: _encode(value) for key, value in given.items()}
+            except _NoRecipeError:
+                return made
+            recipe = json.dumps({"builder": name, "arguments": arguments})
+            if hasattr(made, "_replace"):
+                return made._replace(recipe=recipe)
+            made.recipe = recipe  # a prior is a function until it is bound
+            return made
+
+        _BUILDERS[name] = build
+        return build
+
+    return decorate
+
+
+def recordable(marker: Marker) -> Marker:
+    """Let a NamedTuple, such as `Learned`, be an argument in recipes."""
+    _MARKERS[marker.__name__] = marker
+    return marker
+
+
+def make(recipe: str) -> Any:
+    """What a recipe describes.
+
+    Raises:
+        ValueError: The recipe names something that this version does not have.
+    """
+    return _decode({"recipe": json.loads(recipe)})
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, jax.core.Tracer):
+        raise _NoRecipeError
+    if type(value).__name__ in _MARKERS:
+        return {"marker": type(value).__name__, "fields": [_encode(field) for field in value]}
+    if getattr(value, "recipe", None) is not None:
+        return {"recipe": json.loads(value.recipe)}
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(value)
+        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+            raise _NoRecipeError
+        return {"array": array.tolist()}
+    if type(value) in (list, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"mapping": {key: _encode(item) for key, item in value.items()}}
+    name = getattr(value, "__name__", "")
+    if callable(value) and _activation(name) is value:
+        return {"function": name}
+    raise _NoRecipeError
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "marker" in value:
+        return _named(_MARKERS, value["marker"])(*(_decode(field) for field in value["fields"]))
+    if "array" in value:
+        return np.asarray(value["array"])
+    if "mapping" in value:
+        return {key: _decode(item) for key, item in value["mapping"].items()}
+    if "function" in value:
+        function = _activation(value["function"])
+        if function is None:
+            raise ValueError(f"this version of JAX has no activation {value['function']!r}.")
+        return function
+    recipe = value["recipe"]
+    builder = _named(_BUILDERS, recipe["builder"])
+    return builder(**{key: _decode(item) for key, item in recipe["arguments"].items()})
+
+
+def _named(known: Mapping[str, Any], name: str) -> Any:
+    if name not in known:
+        raise ValueError(f"this version of partialbayes does not know {name!r}.")
+    return known[name]
+
+
+def _activation(name: str) -> Any:
+    """A function of `jax.nn` or `jax.numpy` by its name; None if there is none."""
+    found = getattr(jax.nn, name, None) or getattr(jnp, name, None)
+    return found if callable(found) and not inspect.isclass(found) else None

@@ -1,0 +1,241 @@
+"""What `predict` gives beyond moments, against SciPy and its own definition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+import partialbayes as pb
+
+ROWS = 6
+X = np.linspace(-1.0, 1.0, ROWS)[:, None]
+SLOPES = np.asarray([-1.0, 0.5, np.nan, 2.0, 0.7])
+WEIGHTS = np.asarray([0.1, 0.4, 0.0, 0.2, 0.3])
+KEPT = WEIGHTS > 0
+CHUNKS = [(None, None), (4, 2)]
+in_chunks = pytest.mark.parametrize(("data_chunk", "particle_chunk"), CHUNKS)
+
+
+def slope_model(likelihood, outputs=1):
+    """The network gives slope · x · (1, …, outputs); the slope is random."""
+    network = pb.Network(
+        init=lambda key: {"slope": jnp.ones(()), "factors": jnp.arange(1.0, outputs + 1.0)},
+        apply=lambda params, x: x * params["slope"] * params["factors"][None, :],
+    )
+    return pb.partial_bnn(network, "slope", likelihood)
+
+
+def cloud(model, slopes=SLOPES, weights=WEIGHTS):
+    with np.errstate(divide="ignore"):
+        log_weights = jnp.asarray(np.log(weights), float)
+    psi = model.init(jax.random.key(0)).psi
+    return pb.Posterior(psi, pb.Particles(jnp.asarray(slopes, float)[..., None], log_weights))
+
+
+NORMAL, STUDENT, CAUCHY, COUNTS = (
+    slope_model(likelihood)
+    for likelihood in (
+        pb.gaussian(0.25),
+        pb.likelihoods.student_t(4.0, 0.5),
+        pb.likelihoods.student_t(1.0, 0.5),
+        pb.likelihoods.poisson(),
+    )
+)
+LAWS = {
+    "gaussian": (NORMAL, lambda output: scipy.stats.norm(output, 0.5)),
+    "student_t": (STUDENT, lambda output: scipy.stats.t(4.0, output, 0.5)),
+    "no variance": (CAUCHY, lambda output: scipy.stats.t(1.0, output, 0.5)),
+    "poisson": (COUNTS, lambda output: scipy.stats.poisson(np.exp(output))),
+}
+
+
+def exact_cdf(law, targets):
+    each = [law(slope * X[:, 0]).cdf(targets) for slope in SLOPES[KEPT]]
+    return WEIGHTS[KEPT] @ np.stack(each)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("gaussian", CHUNKS[0]), *((name, CHUNKS[1]) for name in LAWS)]
+)
+def test_quantiles_of_the_mixture(name, sizes):
+    model, law = LAWS[name]
+    chunks = dict(zip(("data_chunk", "particle_chunk"), sizes, strict=True))
+    predictive = pb.predict(model, cloud(model), X, **chunks)
+    levels = np.asarray([0.02, 0.5, 0.9])
+    ours = np.asarray(predictive.quantile(levels))
+    assert ours.shape == (3, ROWS)
+    for level, row in zip(levels, ours, strict=True):
+        if model.likelihood.counts:
+            assert np.array_equal(row, np.round(row))
+            assert np.all(exact_cdf(law, row) >= level)
+            assert np.all(exact_cdf(law, row - 1) < level)
+        else:
+            np.testing.assert_allclose(exact_cdf(law, row), level, atol=2e-6)
+    targets = np.arange(ROWS) // 2
+    np.testing.assert_allclose(predictive.cdf(targets), exact_cdf(law, targets), atol=2e-6)
+    assert np.array_equal(predictive.quantile(0.5), ours[1])
+    low, high = predictive.interval(0.9)
+    assert np.all(low < high)
+
+
+def test_the_median_of_a_student_t_keeps_its_digits():
+    """Far finer than √ε, where the tail's incomplete beta function is flat."""
+    tiny = np.asarray([-1e-5, -1e-6, 1e-6, 1e-5, 1e-3, 0.1, 2.0, 30.0])
+    likelihood = STUDENT.likelihood
+    parameters = likelihood.parameters(jnp.zeros((8, 1)), likelihood.init(), {})
+    ours = likelihood.cdf(parameters, jnp.asarray(tiny, float)) - 0.5
+    np.testing.assert_allclose(ours, scipy.stats.t(4.0, 0, 0.5).cdf(tiny) - 0.5, rtol=1e-3, atol=1e-7)
+
+
+@in_chunks
+def test_samples_have_the_moments_and_the_weights(data_chunk, particle_chunk):
+    predictive = pb.predict(
+        NORMAL, cloud(NORMAL), X, data_chunk=data_chunk, particle_chunk=particle_chunk
+    )
+    draws = np.asarray(predictive.sample(jax.random.key(3), 4000))
+    assert draws.shape == (4000, ROWS)
+    z = (draws.mean(axis=0) - predictive.mean) / np.asarray(predictive.std) * np.sqrt(4000)
+    assert np.abs(z).max() < 4.5
+    # One particle for all rows: the first and the last row move against each other.
+    covariance = np.cov(draws[:, 0], draws[:, -1])[0, 1]
+    np.testing.assert_allclose(covariance, -float(predictive.epistemic[-1]), atol=0.08)
+    assert np.array_equal(draws, pb.predict(NORMAL, cloud(NORMAL), X).sample(3, 4000))
+
+
+@in_chunks
+def test_original_units(data_chunk, particle_chunk):
+    """Affine: everything is what the standardised predictive says, moved and stretched."""
+    model = slope_model(pb.gaussian(0.25), outputs=2)
+    chunks = {"data_chunk": data_chunk, "particle_chunk": particle_chunk}
+    given = pb.predict(model, cloud(model), X, **chunks)
+    scale = pb.TargetScale(shift=np.asarray([100.0, -3.0]), scale=np.asarray([7.0, 0.5]))
+    ours = pb.predict(model, cloud(model), X, target_scale=scale, **chunks)
+
+    def restore(values):
+        return scale.shift + scale.scale * np.asarray(values)
+
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(ours.mean, restore(given.mean), **close)
+    np.testing.assert_allclose(ours.variance, scale.scale**2 * np.asarray(given.variance), **close)
+    np.testing.assert_allclose(ours.aleatoric + ours.epistemic, ours.variance, **close)
+    np.testing.assert_allclose(ours.quantile([0.1, 0.8]), restore(given.quantile([0.1, 0.8])), **close)
+    np.testing.assert_allclose(ours.sample(0, 3), restore(given.sample(0, 3)), **close)
+    targets = np.sin(np.arange(2 * ROWS)).reshape(ROWS, 2)
+    density = given.log_density(targets) - np.log(scale.scale).sum()
+    np.testing.assert_allclose(ours.log_density(restore(targets)), density, **close)
+    np.testing.assert_allclose(ours.cdf(restore(targets)), given.cdf(targets), **close)
+    np.testing.assert_allclose(ours.components().mean, restore(given.components().mean), **close)
+
+
+def test_target_scale_of_training_targets():
+    targets = np.asarray([[1.0, 5.0], [3.0, 5.0], [np.nan, 5.0]])
+    scale = pb.TargetScale.of(targets)
+    np.testing.assert_allclose(scale.shift, [2.0, 5.0])
+    np.testing.assert_allclose(scale.scale, [1.0, 1.0])  # a constant is only moved
+    assert pb.TargetScale.of(np.ones((4, 1))).shift.shape == ()
+    missing = slope_model(pb.likelihoods.allow_missing(pb.gaussian(0.25)), outputs=2)
+    wide = pb.TargetScale(0.0, np.asarray([1.0, 10.0]))
+    gaps = np.zeros((ROWS, 2))
+    gaps[0, 1] = np.nan
+    density = pb.predict(missing, cloud(missing), X, target_scale=wide).log_density(gaps)
+    plain = pb.predict(missing, cloud(missing), X).log_density(gaps)
+    expected = np.where(np.arange(ROWS) == 0, 0.0, np.log(10.0))  # nothing for the gap
+    np.testing.assert_allclose(plain - density, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@in_chunks
+def test_entropy_is_expected_entropy_plus_mutual_information(outputs, data_chunk, particle_chunk):
+    likelihood = pb.bernoulli() if outputs == 1 else pb.categorical()
+    model = slope_model(likelihood, outputs)
+    chunks = {"data_chunk": data_chunk, "particle_chunk": particle_chunk}
+    predictive = pb.predict(model, cloud(model), 3 * X, **chunks)
+    logits = 3 * X[:, :, None] * SLOPES[None, None, KEPT] * np.arange(1.0, outputs + 1)[None, :, None]
+    if outputs == 1:
+        logits = np.concatenate([0 * logits, logits], axis=1)
+    each = scipy.special.softmax(logits, axis=1)
+    mixed = each @ WEIGHTS[KEPT]
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    np.testing.assert_allclose(predictive.probabilities, mixed, **close)
+    np.testing.assert_allclose(predictive.entropy, scipy.stats.entropy(mixed, axis=1), **close)
+    expected = scipy.stats.entropy(each, axis=1) @ WEIGHTS[KEPT]
+    np.testing.assert_allclose(predictive.expected_entropy, expected, **close)
+    total = predictive.expected_entropy + predictive.mutual_information
+    np.testing.assert_allclose(predictive.entropy, total, **close)
+    assert np.all(predictive.mutual_information >= 0.0)
+
+
+def test_an_ensemble_member_of_no_weight_says_nothing():
+    psi = NORMAL.init(jax.random.key(0)).psi
+    psi = psi._replace(network={"factors": jnp.asarray([[1.0], [np.nan], [2.0]])})
+    slopes = jnp.asarray([[1.0, 2.0], [np.nan, 3.0], [0.5, np.nan]])[..., None]
+    log_weights = jnp.log(jnp.asarray([[0.2, 0.3], [0.0, 0.0], [0.5, 0.0]]))
+    ensemble = pb.Posterior(psi, pb.Particles(slopes, log_weights))
+    flat = cloud(NORMAL, np.asarray([1.0, 2.0, 1.0]), np.asarray([0.2, 0.3, 0.5]))
+    for chunks in CHUNKS:
+        sizes = dict(zip(("data_chunk", "particle_chunk"), chunks, strict=True))
+        ours, expected = pb.predict(NORMAL, ensemble, X, **sizes), pb.predict(NORMAL, flat, X)
+        close = {"rtol": 1e-5, "atol": 1e-6}
+        np.testing.assert_allclose(ours.variance, expected.variance, **close)
+        np.testing.assert_allclose(ours.quantile(0.7), expected.quantile(0.7), **close)
+        assert np.all(np.isfinite(ours.sample(1, 50)))
+
+
+def test_a_custom_likelihood_without_cdf_has_weighted_sample_quantiles():
+    laplace = pb.likelihoods.custom(
+        lambda outputs, targets: jax.scipy.stats.laplace.logpdf(targets, outputs[:, 0]),
+        mean=lambda outputs: outputs[:, 0],
+        variance=lambda outputs: jnp.full(outputs.shape[0], 2.0),
+        sample=lambda key, outputs: outputs[:, 0] + jax.random.laplace(key, outputs.shape[:1]),
+    )
+    model = slope_model(laplace)
+    scale = pb.TargetScale(5.0, 2.0)
+    low, high = pb.predict(model, cloud(model), X, target_scale=scale).interval(0.8)
+    assert np.all(np.isfinite(low))
+    law = scipy.stats.laplace
+    for bound, level in ((low, 0.1), (high, 0.9)):
+        each = np.stack([law(slope * X[:, 0]).cdf((bound - 5.0) / 2.0) for slope in SLOPES[KEPT]])
+        np.testing.assert_allclose(WEIGHTS[KEPT] @ each, level, atol=0.04)
+    with pytest.raises(ValueError, match=r"custom\(..., cdf=...\)"):
+        pb.predict(model, cloud(model), X).cdf(np.zeros(ROWS))
+
+
+def test_it_compiles_as_part_of_a_larger_program():
+    posterior = cloud(NORMAL)
+
+    @jax.jit
+    def bound(inputs):
+        predictive = pb.predict(NORMAL, posterior, inputs)
+        return predictive.mean, predictive.interval(0.9)[1]
+
+    predictive = pb.predict(NORMAL, posterior, X)
+    for ours, expected in zip(
+        bound(X.astype(np.float32)), (predictive.mean, predictive.interval(0.9)[1]), strict=True
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_wrong_use():
+    labels = slope_model(pb.bernoulli())
+    classes = pb.predict(labels, cloud(labels), X)
+    numbers = pb.predict(NORMAL, cloud(NORMAL), X)
+    for name in ("probabilities", "entropy", "expected_entropy", "mutual_information"):
+        with pytest.raises(ValueError, match="for classifications, and this likelihood is not"):
+            getattr(numbers, name)
+    with pytest.raises(ValueError, match="quantiles are for targets that are numbers"):
+        classes.quantile(0.5)
+    with pytest.raises(ValueError, match="these are classes"):
+        classes.cdf(np.zeros(ROWS))
+    for bad in (0.0, 1.0, [0.5, 2.0], np.nan):
+        with pytest.raises(ValueError, match="strictly between 0 and 1"):
+            numbers.quantile(bad)
+    with pytest.raises(ValueError, match="coverage must lie"):
+        numbers.interval(90.0)
+    with pytest.raises(ValueError, match="target_scale is for real-valued"):
+        pb.predict(labels, cloud(labels), X, target_scale=pb.TargetScale(0.0, 1.0))
+    with pytest.raises(ValueError, match=r"target_scale.scale must be positive"):
+        pb.predict(NORMAL, cloud(NORMAL), X, target_scale=pb.TargetScale(0.0, 0.0))
+    with pytest.raises(ValueError, match="num must be a whole number"):
+        numbers.sample(0, 0)
