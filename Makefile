@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-all bench lint format lock clean
+.PHONY: help demo test test-all bench studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -26,7 +26,10 @@ test: $(READY)   ## the tests, without the slow statistical ones
 test-all: $(READY)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -n auto -m ""
 
-bench: $(READY)  ## tables of calibration, of the crescent and of HMC's speed (half an hour)
+bench: $(READY)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
+	PYTHONPATH=. $(BIN)/python -m benchmarks.table
+
+studies: $(READY)  ## tables of calibration, of the crescent and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py
 	PYTHONPATH=. $(BIN)/python benchmarks/crescent.py
 	$(BIN)/python benchmarks/hmc.py

@@ -24,6 +24,8 @@ from partialbayes import (
 )
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
+from partialbayes.chunks import in_chunks, within_memory
+from partialbayes.compilation import compilation_cache
 from partialbayes.exporting import export
 from partialbayes.fit import Fit, History, TrainingDivergedError, fit
 from partialbayes.kernels import forgetting, ornstein_uhlenbeck, random_walk
@@ -74,6 +76,7 @@ __all__ = [
     "bernoulli",
     "callbacks",
     "categorical",
+    "compilation_cache",
     "ensemble",
     "evidence",
     "expected_calibration_error",
@@ -86,6 +89,7 @@ __all__ = [
     "from_nnx",
     "from_params",
     "gaussian",
+    "in_chunks",
     "kernels",
     "learned",
     "likelihoods",
@@ -123,4 +127,5 @@ __all__ = [
     "types",
     "when_ess_below",
     "where",
+    "within_memory",
 ]

@@ -51,6 +51,20 @@ def checked(model: Model, data: Any, name: str) -> Batch:
         raise ValueError(f"{name}: {error}") from None
 
 
+def pieces(batch: Batch, size: int) -> Batch:
+    """The batch cut into pieces of so many rows, stacked on a leading axis; the last is padded."""
+    rows = batch.mask.shape[0]
+    count = -(-rows // size)
+
+    def cut(leaf: Array) -> Array:
+        padding = [(0, count * size - rows)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding, mode="edge").reshape(count, size, *leaf.shape[1:])
+
+    inputs, targets = jax.tree.map(cut, (batch.inputs, batch.targets))
+    counted = jnp.pad(batch.mask, (0, count * size - rows)).reshape(count, size)
+    return Batch(inputs, targets, counted, jnp.broadcast_to(batch.scale, (count,)))
+
+
 def num_batches(rows: int, batch_size: int | None) -> int:
     """⌈N/M⌉, after a check of the batch size."""
     if batch_size is None:

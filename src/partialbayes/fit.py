@@ -22,14 +22,14 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
 from partialbayes import loop
-from partialbayes.batches import checked, num_batches
+from partialbayes.batches import checked, num_batches, permutation, whole
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.source import source_of
 from partialbayes.stalled import require_arrival
-from partialbayes.types import Algorithm, Posterior, PRNGKey, Report
+from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,8 @@ def fit(
     checkpoint: Checkpoints | str | Path | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
-    particle_chunk: int | None = None,
+    validation_rows: int | None = None,
+    validation_particles: int | None = None,
 ) -> Fit:
     """Train.
 
@@ -122,7 +123,9 @@ def fit(
         resume: Whether to go on from the checkpoint, where there is one, to the same bits as if
             the run had never stopped.
         callbacks: Called after each piece of the run with a `Progress`; see `csv_log`.
-        particle_chunk: Particles at a time when scoring validation data; all by default.
+        validation_rows: How many rows of the validation data to score, drawn once for the run; all
+            by default. Fewer make scoring cheaper and the choice of the best posterior noisier.
+        validation_particles: How many particles to score, drawn by weight each time; all by default.
 
     Returns:
         The posterior and the history.
@@ -147,8 +150,10 @@ def fit(
     require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     source = source_of(algorithm, data, batch_size)
     held_out = None if validation is None else checked(algorithm.model, validation, "validation")
-    plan = make_plan(source.num_rows, epochs, source.batch_size, evaluate_every, particle_chunk)
+    plan = make_plan(source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    if validation_rows is not None:
+        held_out = _subset(key, held_out, validation_rows)
     record = Record.of(checkpoint, plan, key, source.whole, held_out)
     carry, done = record.restore(source.start(plan, key), resume)
     advance = partial(source.advance, plan, key, held_out)
@@ -190,7 +195,7 @@ def make_plan(
     epochs: int,
     batch_size: int | None,
     evaluate_every: int | None,
-    particle_chunk: int | None,
+    validation_particles: int | None = None,
 ) -> loop.Plan:
     """The plan of a run, after checks of its numbers."""
     require_count("epochs", epochs, "for example epochs=100.")
@@ -198,9 +203,21 @@ def make_plan(
     if evaluate_every is None:
         evaluate_every = batches
     require_count("evaluate_every", evaluate_every, "a number of steps.")
-    if particle_chunk is not None:
-        require_count("particle_chunk", particle_chunk, "or None for all at once.")
-    return loop.Plan(batches, epochs * batches, evaluate_every, particle_chunk)
+    if validation_particles is not None:
+        require_count("validation_particles", validation_particles, "or None for all of them.")
+    return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles)
+
+
+def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
+    """So many rows of the validation data, drawn without replacement."""
+    if validation is None:
+        raise ValueError("validation_rows needs validation=, the data to draw the rows from.")
+    there = validation.mask.shape[0]
+    require_count("validation_rows", rows, f"there are {there} rows of validation data.")
+    if rows > there:
+        raise ValueError(f"validation_rows is {rows}, but validation has only {there} rows.")
+    chosen = permutation(jax.random.fold_in(key, 5), there)[:rows]
+    return whole(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
 
 
 def drive(

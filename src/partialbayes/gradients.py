@@ -13,13 +13,16 @@ layers before the stochastic ones run once for the batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from partialbayes.batches import pieces
 from partialbayes.resampling import stratified_indices
+from partialbayes.staging import stage
 from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
 
 
@@ -54,12 +57,34 @@ def one_pass(
 def forward_pass(
     model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
 ) -> Float[Array, " particle"]:
-    """Log-likelihoods of the batch, unscaled, for each particle."""
+    """Log-likelihoods of the batch, unscaled, for each particle.
 
+    In chunks where the model asks for them. A derivative then keeps nothing of a chunk and computes
+    it again on its way back, which costs one more forward pass.
+    """
+    rows = model.chunks.rows
+    if rows is None or rows >= batch.mask.shape[0]:
+        return _of_particles(model, values, psi, batch)
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def of_rows(piece: Batch) -> Array:
+        return _of_particles(model, values, psi, piece)
+
+    return jax.lax.map(of_rows, pieces(batch, rows)).sum(axis=0)
+
+
+def _of_particles(
+    model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
+) -> Float[Array, " particle"]:
     def log_likelihood(phi: Phi) -> Scalar:
         return model.log_likelihood(phi, psi, batch).sum()
 
-    return jax.vmap(log_likelihood)(values)
+    chunk = model.chunks.particles
+    if chunk is None or chunk >= values.shape[0]:
+        return jax.vmap(log_likelihood)(values)
+    # What does not depend on φ is computed once, not once for each chunk.
+    staged = jax.checkpoint(stage(log_likelihood, values[0]), prevent_cse=False)
+    return jax.lax.map(staged, values, batch_size=chunk)
 
 
 def sampled_pass(
@@ -102,11 +127,9 @@ class Ascent(NamedTuple):
 def joint_gradient(model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch) -> Ascent:
     """Both gradients of equally weighted particles, from one forward and one backward pass."""
 
-    def log_density(phi: Phi, psi: Psi) -> Scalar:
-        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
-
     def log_densities(values: Array, psi: Psi) -> Array:
-        return jax.vmap(lambda phi: log_density(phi, psi))(values)
+        log_priors = jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
+        return batch.scale * forward_pass(model, values, psi, batch) + log_priors
 
     num_particles = values.shape[0]
     at_particles, pullback = jax.vjp(log_densities, values, psi)

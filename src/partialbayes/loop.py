@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes import mixture
 from partialbayes.batches import permutation, take
+from partialbayes.resampling import thinned
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
 
@@ -27,13 +28,13 @@ class Plan(NamedTuple):
         batches: Batches in an epoch.
         num_steps: Steps in the whole run.
         evaluate_every: Steps between two evaluations.
-        particle_chunk: Particles at a time in an evaluation; None for all.
+        validation_particles: How many particles, drawn by weight, are scored; None for all.
     """
 
     batches: int
     num_steps: int
     evaluate_every: int
-    particle_chunk: int | None = None
+    validation_particles: int | None = None
 
     def evaluated(self) -> Int[np.ndarray, " evaluation"]:
         """The steps, counted from 1, after which there is an evaluation: every k-th, and the last."""
@@ -105,13 +106,18 @@ def advance(
     due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
     return jax.lax.cond(
         due,
-        lambda: _evaluate(algorithm, plan, carry, validation, step),
+        lambda: _evaluate(algorithm, plan, carry, key, validation, step),
         lambda: carry,
     )
 
 
 def _evaluate(
-    algorithm: Algorithm, plan: Plan, carry: Carry, validation: Batch | None, step: Int[Array, ""]
+    algorithm: Algorithm,
+    plan: Plan,
+    carry: Carry,
+    key: PRNGKey,
+    validation: Batch | None,
+    step: Int[Array, ""],
 ) -> Carry:
     posterior = algorithm.posterior(carry.state)
     if validation is None:
@@ -122,8 +128,15 @@ def _evaluate(
         finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in leaves]).all()
         value = jnp.where(finite, -(step + 1).astype(carry.best_score.dtype), jnp.nan)
     else:
+        scored = posterior
+        if plan.validation_particles is not None:
+            key_thin = jax.random.fold_in(jax.random.fold_in(key, 4), step)
+            scored = posterior._replace(
+                particles=thinned(key_thin, posterior.particles, plan.validation_particles)
+            )
+        chunks = algorithm.model.chunks
         log_densities = mixture.log_density(
-            algorithm.model, posterior, validation, None, plan.particle_chunk
+            algorithm.model, scored, validation, chunks.rows, chunks.particles
         )
         value = -jnp.mean(log_densities).astype(carry.best_score.dtype)
     better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)

@@ -78,7 +78,7 @@ def fit_many(
     one = _algorithm(build, first)
     train = _checked_many(one.model, data, "data")
     held_out = None if validation is None else _checked_many(one.model, validation, "validation")
-    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every, None)
+    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count))
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))

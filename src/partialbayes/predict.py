@@ -279,8 +279,8 @@ def predict(
         inputs: New inputs, one row per example.
         target_scale: How the training targets were scaled, so that everything comes back in their
             original units.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
 
     Returns:
         The predictive: mean, variance and its parts, quantiles, densities, samples, class
@@ -297,7 +297,7 @@ def predict(
     num_rows("inputs", inputs)
     require_numbers("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
-    _check_chunks(data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
         if model.likelihood.probabilities is not None or model.likelihood.counts:
@@ -322,8 +322,8 @@ def log_predictive_density(
         model: The model that was trained.
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
-        data_chunk: Rows at a time; all by default.
-        particle_chunk: Particles at a time; all, of every member of an ensemble, by default.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
+        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -333,12 +333,20 @@ def log_predictive_density(
         >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    _check_chunks(data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
     batch = checked(model, data, "data")
     return mixture.log_density(model, posterior, batch, data_chunk, particle_chunk)
 
 
-def _check_chunks(data_chunk: int | None, particle_chunk: int | None) -> None:
+def _chunks(
+    model: Model, data_chunk: int | None, particle_chunk: int | None
+) -> tuple[int | None, int | None]:
+    """The chunks asked for; those of the model where nothing is."""
     for name, chunk in (("data_chunk", data_chunk), ("particle_chunk", particle_chunk)):
         if chunk is not None:
             require_count(name, chunk, "or None for everything at once.")
+    particles, rows = model.chunks
+    return (
+        rows if data_chunk is None else data_chunk,
+        particles if particle_chunk is None else particle_chunk,
+    )

@@ -59,10 +59,42 @@ def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num
     return jnp.minimum(indices, jnp.searchsorted(cumulative, total, side="left"))
 
 
+def _by_counting(weights: Weights, offsets: Float[Array, "#num"], num: int) -> Int[Array, " num"]:
+    """Whose share of the cumulative weights the points (i + offset_i) / num fall in, in O(J + num).
+
+    Of points one to a stratum, ⌊c⌋ or ⌊c⌋ + 1 lie below c, so that nothing has to be searched for.
+    """
+    cumulative = jnp.cumsum(weights)
+    places = num * (cumulative / cumulative[-1])
+    strata = jnp.minimum(places.astype(jnp.int32), num - 1)
+    offset = jnp.broadcast_to(offsets, (num,))[strata]
+    below = strata + (offset < places - strata)
+    # The i-th point belongs to the first particle with more than i points below its end.
+    ends = jnp.zeros(num, jnp.int32).at[below].add(1, mode="drop")
+    return jnp.cumsum(ends)
+
+
 def stratified_indices(key: PRNGKey, weights: Weights, num: int) -> Int[Array, " num"]:
     """Indices drawn by weight, one in each of ``num`` strata: E[copies of j] = num · w_j."""
-    offsets = jax.random.uniform(key, (num,), weights.dtype)
-    return _inverse(weights, (jnp.arange(num, dtype=weights.dtype) + offsets) / num)
+    return _by_counting(weights, jax.random.uniform(key, (num,), weights.dtype), num)
+
+
+def thinned(key: PRNGKey, particles: Particles, num: int) -> Particles:
+    """So many particles drawn by weight, of every member of an ensemble; all, if there are no more.
+
+    A member keeps its own weight, and its particles share it.
+    """
+    values, log_weights = particles
+    if num >= log_weights.shape[-1]:
+        return particles
+    if log_weights.ndim == 2:
+        keys = jax.random.split(key, log_weights.shape[0])
+        return jax.vmap(lambda *member: thinned(member[0], Particles(*member[1:]), num))(
+            keys, values, log_weights
+        )
+    total = jax.nn.logsumexp(log_weights)
+    chosen = stratified_indices(key, jax.nn.softmax(log_weights), num)
+    return Particles(values[chosen], total + uniform_log_weights(num))
 
 
 @_by_index
@@ -87,9 +119,7 @@ def systematic(key: PRNGKey, weights: Weights) -> Ancestors:
         >>> import partialbayes as pb
         >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
     """
-    size = weights.shape[0]
-    offset = jax.random.uniform(key, (), weights.dtype)
-    return _inverse(weights, (jnp.arange(size, dtype=weights.dtype) + offset) / size)
+    return _by_counting(weights, jax.random.uniform(key, (1,), weights.dtype), weights.shape[0])
 
 
 def _independent(key: PRNGKey, weights: Weights) -> Ancestors:

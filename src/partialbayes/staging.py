@@ -64,7 +64,7 @@ def stage(function: Callable[[Any], Result], phi: Any) -> Callable[[Any], Result
             return values[item.place] if isinstance(item, _Slot) else item
 
         for equation, inputs, outputs in tape:
-            computed = _evaluate(equation, [read(item) for item in inputs])
+            computed = evaluate(equation, [read(item) for item in inputs])
             for slot, value in zip(outputs, computed, strict=True):
                 values[slot.place] = value
         return jax.tree.unflatten(treedef, [read(item) for item in results])
@@ -85,7 +85,7 @@ def _walk(
     for equation in closed.jaxpr.eqns:
         arguments = [read(atom) for atom in equation.invars]
         if not any(isinstance(argument, _Slot) for argument in arguments):
-            results = _evaluate(equation, arguments)
+            results = evaluate(equation, arguments)
         elif equation.primitive.name in ("jit", "pjit"):
             # Look inside: part of a compiled function may still be free of φ.
             results = _walk(equation.params["jaxpr"], arguments, tape, counter)
@@ -97,7 +97,8 @@ def _walk(
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def _evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
+def evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
+    """The results of one operation of a traced function."""
     bound = equation.primitive.get_bind_params(equation.params)
     # Older JAX gives the functions a primitive calls apart from its other parameters.
     functions, params = bound if isinstance(bound, tuple) else ((), bound)

@@ -187,6 +187,18 @@ PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
 """A prior is built once it is known which weights are stochastic."""
 
 
+class Chunks(NamedTuple):
+    """How much of a cloud's work on a batch is done at a time; the results are the same.
+
+    Attributes:
+        particles: Particles at a time; all of them if None.
+        rows: Rows of data at a time; all of them if None.
+    """
+
+    particles: int | None = None
+    rows: int | None = None
+
+
 class Recipes(NamedTuple):
     """How the parts of a model were made, each as JSON; None for the user's own."""
 
@@ -210,6 +222,7 @@ class Model(NamedTuple):
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
             ``split.dim`` is its length.
+        chunks: How much is done at a time, in training and in prediction; see `in_chunks`.
         recipes: How its network, likelihood and prior were made, None where that is not known;
             what `save` writes down.
     """
@@ -224,6 +237,7 @@ class Model(NamedTuple):
     likelihood: Likelihood
     prior: Prior
     split: Split
+    chunks: Chunks = Chunks()
     recipes: Recipes = Recipes()
 
 

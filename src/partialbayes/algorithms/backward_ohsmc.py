@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, Int
 from partialbayes.algorithms.ohsmc import count_distinct
 from partialbayes.checks import require_count, require_positive
 from partialbayes.gradients import one_pass
+from partialbayes.noise import antithetic
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.types import (
     Algorithm,
@@ -104,7 +105,7 @@ def backward_ohsmc(
         key_resample, key_move = jax.random.split(key)
         psi = state.psi
         resampled, ancestors = resample(key_resample, state.particles)
-        noise = jax.random.normal(key_move, resampled.values.shape, resampled.values.dtype)
+        noise = antithetic(key_move, resampled.values.shape, resampled.values.dtype)
         values = resampled.values + jnp.sqrt(jnp.asarray(variance, noise.dtype)) * noise
         log_likelihoods, gradient = one_pass(model, values, psi, batch)
         steps = state.steps + 1

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from partialbayes.gradients import forward_pass
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -63,7 +64,7 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
         num_data = batch.scale * batch.mask.sum()
 
         def loss(params: Params) -> Scalar:
-            log_likelihood = model.log_likelihood(params.phi, params.psi, batch).sum()
+            (log_likelihood,) = forward_pass(model, params.phi[None, :], params.psi, batch)
             return -(batch.scale * log_likelihood + model.log_prior(params.phi, params.psi))
 
         value, gradient = jax.value_and_grad(loss)(state.params)

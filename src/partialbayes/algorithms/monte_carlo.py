@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from partialbayes.algorithms.two_stages import then
 from partialbayes.checks import require_count
+from partialbayes.gradients import forward_pass
 from partialbayes.samplers.likelihood_weighting import likelihood_weighting
 from partialbayes.types import (
     Algorithm,
@@ -109,7 +110,7 @@ def monte_carlo(
         def loss(psi: Psi) -> tuple[Scalar, tuple[Array, Array]]:
             # Differentiated through the draws too: a learned prior scale moves them.
             values = model.sample_prior(key, psi, num_samples)
-            terms = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
+            terms = forward_pass(model, values, psi, batch)
             log_likelihoods = batch.scale * terms
             return -objective(log_likelihoods), (values, log_likelihoods)
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from partialbayes.checks import require_count
 from partialbayes.gradients import joint_gradient
+from partialbayes.noise import normal
 from partialbayes.schedules import as_rate
 from partialbayes.types import (
     Algorithm,
@@ -103,5 +104,5 @@ def langevin(
     rate: Scalar,
 ) -> Float[Array, "particle dim"]:
     """One unadjusted Langevin step of every particle: φ + h ∇U + N(0, 2h I)."""
-    noise = jax.random.normal(key, values.shape, values.dtype)
+    noise = normal(key, values.shape, values.dtype)
     return values + rate * gradients + jnp.sqrt(2.0 * rate) * noise

@@ -20,6 +20,8 @@ import optax
 from jaxtyping import Array, Float
 
 from partialbayes.checks import require_count, require_positive
+from partialbayes.gradients import forward_pass
+from partialbayes.noise import normal
 from partialbayes.samplers.target import prior_scale
 from partialbayes.types import (
     Algorithm,
@@ -161,16 +163,16 @@ def variational(
         phi, psi = model.init(key_start)
         scale = initial_scale * prior_scale(model, psi)
         params = VariationalParams(family.init(phi, scale), psi)
-        noise = jax.random.normal(key_noise, (num_particles, dim), phi.dtype)
+        noise = normal(key_noise, (num_particles, dim), phi.dtype)
         return VariationalState(params, optimizer.init(params), noise)
 
     def step(key: PRNGKey, state: VariationalState, batch: Batch) -> tuple[VariationalState, Info]:
-        noise = jax.random.normal(key, (num_samples, dim), state.noise.dtype)
+        noise = normal(key, (num_samples, dim), state.noise.dtype)
 
         def negative_bound(params: VariationalParams) -> Scalar:
             q, psi = params
             values = family.sample(q, noise)
-            log_likelihoods = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
+            log_likelihoods = forward_pass(model, values, psi, batch)
             log_priors = jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
             log_q = family.log_density(jax.lax.stop_gradient(q), values)
             return -jnp.mean(batch.scale * log_likelihoods + log_priors - log_q)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes.kernels.random_walk import unweighted
+from partialbayes.noise import antithetic
 from partialbayes.types import Moments, Move, Moved, Particles, PRNGKey, Scalar, Target
 from partialbayes.weights import weighted_covariance, weighted_mean, weighted_variance
 
@@ -67,7 +67,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
         after = forget(before, target.fraction)
         contraction = jnp.minimum(jnp.sqrt(after.variance / before.variance), 1.0)
         added = jnp.sqrt(jnp.maximum(after.variance - before.variance, 0.0))
-        noise = jax.random.normal(key, whitened.shape, whitened.dtype)
+        noise = antithetic(key, whitened.shape, whitened.dtype)
         centred = contraction[None, :] * (cloud.values - before.mean[None, :])
         moved = after.mean[None, :] + centred + added[None, :] * noise
         if axes is not None:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
 from partialbayes.kernels.differentiable import with_gradients
+from partialbayes.noise import antithetic
 from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
 
 
@@ -41,7 +42,7 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         values = particles.values
         spread = jnp.broadcast_to(jnp.asarray(variance, values.dtype), values.shape[1:])[None, :]
         slope = jax.vmap(jax.grad(target.log_potential))(values)
-        noise = jax.random.normal(key, values.shape, values.dtype)
+        noise = antithetic(key, values.shape, values.dtype)
         shift = 0.5 * spread * slope + jnp.sqrt(spread) * noise
         log_correction = jnp.sum(spread * jnp.square(slope) / 8.0 - 0.5 * slope * shift, axis=1)
         return Moved(values + shift, log_correction, jnp.ones((), values.dtype), state)

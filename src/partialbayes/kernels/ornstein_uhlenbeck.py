@@ -6,12 +6,12 @@ Over time t, coordinate by coordinate, for the prior N(m, s²):
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
 from partialbayes.kernels.random_walk import unweighted
+from partialbayes.noise import antithetic
 from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
 
 
@@ -37,7 +37,7 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
         mean, variance = target.prior
         decay = jnp.exp(-0.5 * time / variance)
         scale = jnp.sqrt(-variance * jnp.expm1(-time / variance))
-        noise = jax.random.normal(key, particles.values.shape, particles.values.dtype)
+        noise = antithetic(key, particles.values.shape, particles.values.dtype)
         pulled = mean[None, :] + decay[None, :] * (particles.values - mean[None, :])
         return unweighted(pulled + scale[None, :] * noise, state)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_positive
+from partialbayes.noise import antithetic
 from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
 
 
@@ -30,7 +30,7 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Mo
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values = particles.values
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(variance, values.dtype)), values.shape[1:])
-        noise = jax.random.normal(key, values.shape, values.dtype)
+        noise = antithetic(key, values.shape, values.dtype)
         return unweighted(values + scale[None, :] * noise, state)
 
     return Move(init, step, keeps_target=False)

@@ -6,5 +6,6 @@ from partialbayes.networks.linen import from_linen
 from partialbayes.networks.mlp import mlp
 from partialbayes.networks.nnx import from_nnx
 from partialbayes.networks.plain import from_params
+from partialbayes.networks.precision import bfloat16_matmuls
 
-__all__ = ["cnn", "from_equinox", "from_linen", "from_nnx", "from_params", "mlp"]
+__all__ = ["bfloat16_matmuls", "cnn", "from_equinox", "from_linen", "from_nnx", "from_params", "mlp"]

@@ -8,9 +8,8 @@ effective sample size tells.
 
 from __future__ import annotations
 
-import jax
-
 from partialbayes.checks import require_count
+from partialbayes.gradients import forward_pass
 from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
@@ -36,7 +35,7 @@ def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
     ) -> tuple[Posterior, Report]:
         psi = posterior.psi
         values = model.sample_prior(key, psi, num_particles)
-        log_likelihoods = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
+        log_likelihoods = forward_pass(model, values, psi, batch)
         prior = Particles(values, uniform_log_weights(num_particles))
         particles, log_evidence = reweight(prior, log_likelihoods)
         report = {"ess": effective_sample_size(particles.log_weights), "log_evidence": log_evidence}
