@@ -50,11 +50,12 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         ax: Matplotlib axes to draw on.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> ax = pb.plots.coverage(pb.predict(model, trained.posterior, x), x)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.coverage(pb.predict(model, posterior, x), x)
     """
     values = np.ravel(metrics.pit(predictive, np.asarray(targets)))
     # A target is inside the central interval of coverage c just where |2 F(y) − 1| ≤ c.
@@ -90,11 +91,12 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         ax: Matplotlib axes to draw on.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> ax = pb.plots.pit(pb.predict(model, trained.posterior, x), x)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.pit(pb.predict(model, posterior, x), x)
     """
     values = np.ravel(metrics.pit(predictive, np.asarray(targets)))
     ax = style.axes(ax)

@@ -121,12 +121,13 @@ def flow(
         The axes, one a snapshot.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> seen = pb.callbacks.Snapshots(every=2)
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> trained = pb.fit(algorithm, (x, x), epochs=4, progress=False, callbacks=[seen])
+        >>> import jax, partialbayes as pb
+        >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., callbacks=[seen]) fills it
+        >>> for step in (100, 200):
+        ...     values = jax.random.normal(jax.random.key(step), (50, 2))
+        ...     particles = pb.Particles(values, jax.numpy.full(50, -3.9))
+        ...     seen.steps.append(step)
+        ...     seen.posteriors.append(pb.Posterior(None, particles))
         >>> len(pb.plots.flow(seen))
         2
     """

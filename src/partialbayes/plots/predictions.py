@@ -29,11 +29,12 @@ def predictive_bands(
         ax: Matplotlib axes to draw on.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> ax = pb.plots.predictive_bands(pb.predict(model, trained.posterior, x), (x, x))
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.predictive_bands(pb.predict(model, posterior, x), (x, x))
     """
     inputs = _column(predictive.inputs)
     if predictive.mean.ndim != 1:
@@ -69,11 +70,12 @@ def predicted_against_observed(
         ax: Matplotlib axes to draw on.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, trained.posterior, x), x)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, posterior, x), x)
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
     if mean.shape != observed.shape:
@@ -123,8 +125,9 @@ def decision_boundary(
         >>> model = pb.partial_bnn(pb.mlp([2, 5, 1]), "layers/0/*", pb.bernoulli())
         >>> x = jax.random.normal(jax.random.key(0), (20, 2))
         >>> y = (x[:, 0] > 0).astype(int)
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, y), epochs=2, progress=False)
-        >>> ax = pb.plots.decision_boundary(model, trained.posterior, (x, y), resolution=10)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.decision_boundary(model, posterior, (x, y), resolution=10)
     """
     if data is None and limits is None:
         raise ValueError("limits: say where to look, or pass data=.")
