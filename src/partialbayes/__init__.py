@@ -14,6 +14,7 @@ from partialbayes import (
     likelihoods,
     metrics,
     networks,
+    plots,
     priors,
     ranking,
     resampling,
@@ -45,6 +46,7 @@ from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
 from partialbayes.subsets import Subset, paths, where
 from partialbayes.target_scale import TargetScale
+from partialbayes.to_arviz import to_arviz
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
@@ -103,6 +105,7 @@ __all__ = [
     "ornstein_uhlenbeck",
     "partial_bnn",
     "paths",
+    "plots",
     "predict",
     "priors",
     "random_walk",
@@ -120,6 +123,7 @@ __all__ = [
     "stream",
     "subsets",
     "then",
+    "to_arviz",
     "types",
     "when_ess_below",
     "where",
