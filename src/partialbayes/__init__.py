@@ -16,6 +16,7 @@ from partialbayes import (
     likelihoods,
     metrics,
     networks,
+    plots,
     priors,
     ranking,
     resampling,
@@ -48,6 +49,7 @@ from partialbayes.stream import stream
 from partialbayes.streaming import follow, update
 from partialbayes.subsets import Subset, paths, where
 from partialbayes.target_scale import TargetScale
+from partialbayes.to_arviz import to_arviz
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
@@ -122,6 +124,7 @@ __all__ = [
     "ornstein_uhlenbeck",
     "partial_bnn",
     "paths",
+    "plots",
     "predict",
     "priors",
     "random_walk",
@@ -139,6 +142,7 @@ __all__ = [
     "stream",
     "subsets",
     "then",
+    "to_arviz",
     "types",
     "update",
     "when_ess_below",

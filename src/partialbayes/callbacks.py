@@ -9,14 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
+from partialbayes.checks import require_count
 from partialbayes.types import Posterior
 
 __all__ = [
     "Callback",
     "Progress",
+    "Snapshots",
     "csv_log",
     "json_lines_log",
     "tensorboard_log",
@@ -33,6 +36,7 @@ class Progress(NamedTuple):
         validation_nlpd: The validation scores in the piece, by step.
         best_step: The step of the best posterior so far; 0 if there is none yet.
         best: That posterior. Copy it to keep it: the next piece may reuse its memory.
+        current: ``() ->`` the posterior at the end of the piece; to be copied likewise.
     """
 
     begin: int
@@ -41,10 +45,52 @@ class Progress(NamedTuple):
     validation_nlpd: dict[int, float]
     best_step: int
     best: Posterior
+    current: Callable[[], Posterior]
 
 
 Callback: TypeAlias = Callable[[Progress], None]
-"""Called on the host, a few times a second at most, after each piece of the run."""
+"""Called on the host, a few times a second at most, after each piece of the run.
+
+If it has a method ``next_stop(done) -> step``, a piece ends at that step."""
+
+
+class Snapshots:
+    """Keep the posterior every so many steps, to see how the particles flow.
+
+    Args:
+        every: Steps between two of them.
+
+    Attributes:
+        steps: The steps, counted from 1, after which one was taken.
+        posteriors: The posterior there, on the host.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> snapshots = pb.callbacks.Snapshots(every=2)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> trained = pb.fit(algorithm, (x, x), epochs=5, progress=False, callbacks=[snapshots])
+        >>> snapshots.steps
+        [2, 4]
+    """
+
+    def __init__(self, every: int) -> None:
+        require_count("every", every, "a number of steps.")
+        self.every = every
+        self.steps: list[int] = []
+        self.posteriors: list[Posterior] = []
+
+    def next_stop(self, done: int) -> int:
+        """The step of the next snapshot."""
+        return (done // self.every + 1) * self.every
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one if it is due."""
+        step = progress.begin + len(next(iter(progress.infos.values())))
+        if step % self.every == 0:
+            self.steps.append(step)
+            self.posteriors.append(jax.tree.map(np.array, progress.current()))
 
 
 def _rows(progress: Progress) -> list[dict[str, Any]]:

@@ -169,10 +169,12 @@ def fit(
             raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
         warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
         for callback in callbacks:
-            callback(_progress(plan, carry, begin, end, held_out is not None))
+            current = partial(algorithm.posterior, carry.state)
+            callback(_progress(plan, carry, begin, end, held_out is not None, current))
         return "" if held_out is None else f"best validation NLPD {float(carry.best_score):.4f}"
 
-    carry, done = drive(advance, look, plan, carry, done, record, progress)
+    stops = [callback.next_stop for callback in callbacks if hasattr(callback, "next_stop")]
+    carry, done = drive(advance, look, plan, carry, done, record, progress, stops)
     if int(carry.best_step) == 0:
         if done == plan.num_steps:
             raise RuntimeError(
@@ -227,6 +229,7 @@ def drive(
     done: int,
     record: Record,
     progress: bool,
+    stops: Sequence[Callable[[int], int]] = (),
 ) -> tuple[loop.Carry, int]:
     """Run to the end, or to Ctrl-C, piece by piece.
 
@@ -239,6 +242,7 @@ def drive(
         done: Steps done already.
         record: Its checkpoint.
         progress: Whether to show a progress bar.
+        stops: ``done -> step``, each a step at which a piece has to end.
 
     Returns:
         The carry and the steps done.
@@ -248,7 +252,8 @@ def drive(
     bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
     with bar, _deferred_interrupt() as interrupted:
         while done < plan.num_steps and not interrupted():
-            end = min(done + piece, plan.num_steps, record.next_stop(done))
+            ends = (stop(done) for stop in (record.next_stop, *stops))
+            end = min(done + piece, plan.num_steps, *ends)
             before = time.perf_counter()
             carry = advance(carry, done, end)
             carry.best_step.block_until_ready()
@@ -287,7 +292,12 @@ def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 def _progress(
-    plan: loop.Plan, carry: loop.Carry, begin: int, end: int, has_validation: bool
+    plan: loop.Plan,
+    carry: loop.Carry,
+    begin: int,
+    end: int,
+    has_validation: bool,
+    current: Callable[[], Posterior],
 ) -> Progress:
     # Copies: the loop goes on in the same memory.
     infos = {name: np.array(values)[begin:end] for name, values in carry.infos.items()}
@@ -295,7 +305,7 @@ def _progress(
     if has_validation:
         pairs = zip(plan.evaluated().tolist(), np.array(carry.scores).tolist(), strict=True)
         scores = {step: score for step, score in pairs if begin < step <= end}
-    return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best)
+    return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best, current)
 
 
 def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:

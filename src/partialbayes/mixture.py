@@ -259,7 +259,7 @@ def sample(
     key_component, key_noise = jax.random.split(key)
     log_weights = posterior.particles.log_weights
     chosen = jax.random.categorical(key_component, log_weights.ravel(), shape=(num,))
-    return _draws(model, posterior, chosen, inputs, key_noise, data_chunk, particle_chunk)
+    return draws(model, posterior, chosen, inputs, key_noise, data_chunk, particle_chunk)
 
 
 @partial(jax.jit, static_argnames=("model", "each", "data_chunk", "particle_chunk"))
@@ -276,11 +276,11 @@ def weighted_samples(
     posterior = without_weightless(posterior)
     log_weights = posterior.particles.log_weights.ravel()
     chosen = jnp.tile(jnp.arange(log_weights.shape[0]), each)
-    draws = _draws(model, posterior, chosen, inputs, key, data_chunk, particle_chunk)
-    return draws.astype(jnp.result_type(float)), jnp.tile(log_weights - jnp.log(each), each)
+    drawn = draws(model, posterior, chosen, inputs, key, data_chunk, particle_chunk)
+    return drawn.astype(jnp.result_type(float)), jnp.tile(log_weights - jnp.log(each), each)
 
 
-def _draws(
+def draws(
     model: Model,
     posterior: Posterior,
     chosen: Array,
@@ -312,13 +312,13 @@ def _draws(
             return jax.vmap(one_row)(inputs, numbers)
 
         if particle_chunk is None or particle_chunk >= chosen.shape[0]:
-            draws = jax.vmap(one)(pairs)
+            drawn = jax.vmap(one)(pairs)
         else:
-            draws = jax.lax.map(one, pairs, batch_size=particle_chunk)
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), draws)
+            drawn = jax.lax.map(one, pairs, batch_size=particle_chunk)
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), drawn)
 
-    draws = over_rows(rows, (inputs, numbers), data_chunk)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), draws)
+    drawn = over_rows(rows, (inputs, numbers), data_chunk)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), drawn)
 
 
 @_compiled

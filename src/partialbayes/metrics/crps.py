@@ -25,11 +25,12 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scala
         targets: What was observed.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
-        >>> bool(pb.metrics.crps(pb.predict(model, trained.posterior, x), x) > 0)
+        >>> algorithm = pb.map_estimate(model)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> bool(pb.metrics.crps(pb.predict(model, posterior, x), x) > 0)
         True
     """
     if predictive.model.likelihood.probabilities is not None:

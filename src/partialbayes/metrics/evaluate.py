@@ -34,11 +34,12 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
         targets: What was observed.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> predictive = pb.predict(model, trained.posterior, x)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> predictive = pb.predict(model, posterior, x)
         >>> average = pb.metrics.over_particles(pb.rmse, predictive, x)
         >>> bool(average >= pb.rmse(predictive.mean, x))
         True
@@ -61,11 +62,12 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         coverage: Of the central interval whose coverage and width are reported.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> scores = pb.metrics.evaluate(pb.predict(model, trained.posterior, x), x)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> scores = pb.metrics.evaluate(pb.predict(model, posterior, x), x)
         >>> sorted(scores)[:3]
         ['coverage', 'crps', 'mae']
     """

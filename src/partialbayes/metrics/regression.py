@@ -93,11 +93,12 @@ def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[
         targets: What was observed.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
-        >>> pb.metrics.pit(pb.predict(model, trained.posterior, x), x).shape
+        >>> algorithm = pb.map_estimate(model)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> pb.metrics.pit(pb.predict(model, posterior, x), x).shape
         (8,)
     """
     values = predictive.cdf(targets)

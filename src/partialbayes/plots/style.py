@@ -1,0 +1,66 @@
+"""The look of every picture, in one place: few lines, soft grid, colours that all can tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# Okabe and Ito's palette, without its yellow, which is too faint on white.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+)
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
+INK, SOFT = "#22303c", "#9aa5ad"
+
+
+def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> Any:
+    """The axes given, or those of a new figure, styled; an array where there are several."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        figure_size = (size[0] * columns, size[1] * rows)
+        _, ax = pyplot.subplots(rows, columns, figsize=figure_size, layout="constrained", squeeze=False)
+        ax = ax[0, 0] if rows == columns == 1 else ax
+    for one in np.ravel(np.asarray(ax, dtype=object)):
+        styled(one)
+    return ax
+
+
+def styled(ax: Any) -> Any:
+    """Give axes the common look."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(SOFT)
+    ax.grid(color="#e6eaed", linewidth=0.7)
+    ax.set_axisbelow(True)
+    ax.tick_params(colors=INK, labelsize=9, length=3, color=SOFT)
+    for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
+        text.set(color=INK, fontsize=10)
+    return ax
+
+
+def legend(ax: Any, **settings: Any) -> None:
+    """A legend without a frame, where there is something to tell apart."""
+    handles, _ = ax.get_legend_handles_labels()
+    if handles:
+        ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **settings)
+
+
+def panels(ax: Any, number: int, size: tuple[float, float] = (3.6, 3.0)) -> list[Any]:
+    """So many axes, up to five in a row; those given must be as many."""
+    if ax is not None:
+        given = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(given) != number:
+            raise ValueError(f"ax holds {len(given)} axes; this picture needs {number}.")
+        return [styled(one) for one in given]
+    columns = number if number <= 5 else 4
+    rows = -(-number // columns)
+    made = np.ravel(np.asarray(axes(None, rows, columns, size), dtype=object))
+    for unused in made[number:]:
+        unused.set_visible(False)
+    return list(made[:number])
