@@ -47,7 +47,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
-        """Train on rows X and targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
+        """Train on rows X, targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)  # noqa: N806
         return self._fit(X, np.asarray(y, float), **running)
 
