@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
     assert shown.returncode == 0, shown.stderr
     assert shown.stderr == ""
     assert "regression, because price takes 160 different numbers" in shown.stdout
-    assert "step 480 of 480" in shown.stdout  # plain lines where there is no terminal
+    assert "step 400 of 400" in shown.stdout  # plain lines where there is no terminal
     assert "the model is in model." in shown.stdout
     return folder
 
