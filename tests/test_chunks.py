@@ -1,5 +1,7 @@
 """Chunks of particles and rows: the same results, in less memory."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +25,14 @@ TARGETS = INPUTS[:, 0] - INPUTS[:, 1]
 BATCH = whole(INPUTS, TARGETS)._replace(scale=jnp.asarray(3.0), mask=jnp.arange(17) < 16)
 PSI = MODEL.init(jax.random.key(1)).psi
 VALUES = MODEL.sample_prior(jax.random.key(2), PSI, 11)
-CHUNKS = [(4, None), (None, 5), (4, 5), (1, 1), (50, 50)]
+CHUNKS = [(4, None), (None, 5), (4, 5)]
+
+
+@partial(jax.jit, static_argnums=0)
+def both_passes(model):
+    log_likelihoods, gradient = one_pass(model, VALUES, PSI, BATCH)
+    of_psi = gradient(jax.nn.softmax(log_likelihoods))
+    return log_likelihoods, of_psi, joint_gradient(model, VALUES, PSI, BATCH)
 
 
 def assert_close(ours, theirs):
@@ -33,17 +42,7 @@ def assert_close(ours, theirs):
 
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_weights_and_gradients_are_the_same(chunks):
-    def both(model):
-        log_likelihoods, gradient = one_pass(model, VALUES, PSI, BATCH)
-        return log_likelihoods, gradient(jax.nn.softmax(log_likelihoods))
-
-    assert_close(both(pb.in_chunks(MODEL, *chunks)), both(MODEL))
-
-
-@pytest.mark.parametrize("chunks", CHUNKS[:3])
-def test_gradients_of_the_particles_are_the_same(chunks):
-    ours = joint_gradient(pb.in_chunks(MODEL, *chunks), VALUES, PSI, BATCH)
-    assert_close(ours, joint_gradient(MODEL, VALUES, PSI, BATCH))
+    assert_close(both_passes(pb.in_chunks(MODEL, *chunks)), both_passes(MODEL))
 
 
 def test_a_whole_run_is_the_same():
@@ -97,7 +96,7 @@ def test_a_budget_chooses_the_chunks():
     tight = pb.within_memory(MODEL, (INPUTS, TARGETS), gigabytes=0.75 * needed / 1e9, **settings)
     assert 1 <= tight.chunks.particles < 512
     with pytest.raises(ValueError, match=r"one particle and one row at a time"):
-        pb.within_memory(MODEL, (INPUTS, TARGETS), gigabytes=1e-9, **settings)
+        pb.within_memory(MODEL, (INPUTS[:2], TARGETS[:2]), gigabytes=1e-9, **settings)
 
 
 @pytest.mark.parametrize(

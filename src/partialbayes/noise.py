@@ -2,11 +2,13 @@
 
 On small networks the noise of the moves is the largest cost of a step. JAX's Threefry generator makes
 64 random bits for each 32 it returns and, on CPUs, goes through memory after every few of its rounds.
-Here the rounds and the normal's quantile function are plain operations on one counter, which the
-compiler makes into one pass over the array. The words are Threefry's own, all 20 rounds.
+Here the rounds and the normal's quantile function are plain operations on a counter, which the
+compiler makes into a pass or two over the array. The words are Threefry's own, all 20 rounds.
 """
 
 from __future__ import annotations
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from partialbayes.types import PRNGKey
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+_BLOCKS = 2
 
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array, ...]:
@@ -29,15 +32,21 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Arra
         >>> normal(jax.random.key(0), (3, 2), "float32").shape
         (3, 2)
     """
-    first, second = jax.random.bits(key, (2,), "uint32")
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if size > np.iinfo(np.uint32).max:
         raise ValueError(f"shape {shape} asks for more than 2³² draws of one key.")
-    counter = jax.lax.iota(jnp.uint32, size).reshape(shape)
-    words = threefry(first, second, counter, jnp.zeros_like(counter))
-    if jnp.dtype(dtype) == jnp.float64:
-        return _quantile(_symmetric_double(*words))
-    return _quantile(_symmetric_single(words[0])).astype(dtype)
+    first, second = jax.random.bits(key, (2,), "uint32")
+    block = -(-size // _BLOCKS)
+
+    def draw(index: UInt32[Array, ""]) -> Array:
+        counter = jax.lax.iota(jnp.uint32, block) + index * np.uint32(block)
+        words = threefry(first, second, counter, jnp.zeros_like(counter))
+        double = jnp.dtype(dtype) == jnp.float64
+        return _quantile(_symmetric_double(*words) if double else _symmetric_single(words[0]))
+
+    # A loop, because the compiler would otherwise draw anew in everything that uses the draws.
+    draws = jax.lax.map(draw, jnp.arange(_BLOCKS, dtype=jnp.uint32))
+    return draws.reshape(-1)[:size].reshape(shape).astype(dtype)
 
 
 def antithetic(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array, "particle dim"]:

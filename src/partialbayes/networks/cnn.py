@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count
+from partialbayes.networks.convolution import conv_relu_pool
 from partialbayes.recipes import recorded
 from partialbayes.types import Network, PRNGKey
 
@@ -80,25 +80,12 @@ def cnn(
         layers = params["layers"]
         images = inputs
         for layer in layers[: len(channels)]:
-            images = _average_pool(jax.nn.relu(_convolve(images, layer)))
+            images = conv_relu_pool(images, layer["kernel"], layer["bias"])
         features = images.reshape(images.shape[0], -1)
         features = jax.nn.relu(_dense(features, layers[-2]))
         return _dense(features, layers[-1])
 
     return Network(init, apply)
-
-
-def _convolve(images: Array, layer: dict[str, Array]) -> Array:
-    convolved = jax.lax.conv_general_dilated(
-        images, layer["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    return convolved + jnp.expand_dims(layer["bias"], (0, 1, 2))
-
-
-def _average_pool(images: Array) -> Array:
-    window = (1, 2, 2, 1)
-    zero = np.zeros((), images.dtype)  # a constant: with a traced one there is no derivative
-    return jax.lax.reduce_window(images, zero, jax.lax.add, window, window, "VALID") / 4.0
 
 
 def _dense(features: Array, layer: dict[str, Array]) -> Array:
