@@ -76,7 +76,7 @@ def findings(
     record: Record,
     num_particles: int,
     evaluated: Int[np.ndarray, " evaluation"],
-    validation_nlpd: Float[np.ndarray, " evaluation"],
+    validation_nlpd: Float[np.ndarray, " score"],
 ) -> list[str]:
     """What a finished run's record says, in words, and what to try; empty if nothing stands out.
 
