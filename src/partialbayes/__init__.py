@@ -40,6 +40,7 @@ from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
+from partialbayes.report import report
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
 from partialbayes.saving import load, save
@@ -130,6 +131,7 @@ __all__ = [
     "random_walk",
     "ranking",
     "refine",
+    "report",
     "resampling",
     "rmse",
     "sampled",
