@@ -44,9 +44,8 @@ for batch in range(BATCHES):
 times = np.arange(BATCHES) / BATCHES
 curves = np.array([[truth(x, when) for x in SHOWN] for when in times])
 error = np.abs(np.array(paths) - curves)
-print(
-    f"error in the last fifth {error[-BATCHES // 5 :].mean():.3f}, spread of the truth {curves.std():.3f}"
-)
+late = error[-BATCHES // 5 :].mean()
+print(f"error in the last fifth {late:.3f}, spread of the truth {curves.std():.3f}")
 print(f"milliseconds per batch: {1e3 * np.median(seconds[3:]):.1f}")
 figure, axes = plt.subplots(
     2, 1, figsize=(7, 5), sharex=True, height_ratios=(3, 1), layout="constrained"

@@ -216,7 +216,8 @@ def _fit(command: Any) -> int:
     _tell(f"{split.dim} of {total} weights are random.")
     scores = estimator.history_.validation_nlpd
     if len(scores):
-        _tell(f"best NLPD on held-out rows: {np.nanmin(scores):.4f} (targets standardised)")
+        units = " (targets standardised)" if schema.task == "regression" else ""
+        _tell(f"best NLPD on held-out rows: {np.nanmin(scores):.4f}{units}")
     _tell(f"the model is in {command.out}.")
     return 0
 
