@@ -14,6 +14,7 @@ SHORT = {  # shown as "this is all it takes"
     "pretrained_last_layer.py",
     "individual_weights.py",
     "heteroscedastic_regression.py",
+    "which_weights.py",
 }
 
 

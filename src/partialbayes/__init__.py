@@ -22,6 +22,7 @@ from partialbayes import (
     subsets,
     types,
 )
+from partialbayes.advise import Advice, Candidate, advise
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
 from partialbayes.chunks import in_chunks, within_memory
@@ -52,8 +53,10 @@ from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Post
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Algorithm",
     "Batch",
+    "Candidate",
     "CheckpointError",
     "Checkpoints",
     "Fit",
@@ -71,6 +74,7 @@ __all__ = [
     "TargetScale",
     "TrainingDivergedError",
     "accuracy",
+    "advise",
     "algorithms",
     "annealing",
     "bernoulli",
