@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.advise import MAP, _builder, _compared, _scored
+from partialbayes.advice import MAP, compared
+from partialbayes.advise import _builder, _scored
 from partialbayes.batches import whole
 from partialbayes.types import Psi
 from tests.oracles import conjugate
@@ -72,6 +73,7 @@ def test_the_shared_model_is_each_candidates_own():
         np.testing.assert_allclose(gradient.network[f"weights/{path}"], leaf, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_evidence_with_coordinates_that_go_nowhere():
     """In closed form, at a ψ that is given."""
     oracle = conjugate()
@@ -103,16 +105,16 @@ def test_the_rule():
     losses[2] += 0.001 - np.mean(0.05 * small)
     subset = pb.subsets.biases()
     named = [(MAP, None, 0), ("many", subset, 50), ("few", subset, 5), ("fewest", subset, 1)]
-    found = _compared(named, losses, [np.nan, -1.0, -2.0, -3.0], [1.0] * 4)
+    found = compared(named, losses, [np.nan, -1.0, -2.0, -3.0], [1.0] * 4)
     assert found.recommended.name == "few"
     assert [row.name for row in found.rows] == ["many", "few", "fewest", MAP]
     assert "MAP, with no random weight" not in str(found)
     losses[0] = losses[1]
-    assert "MAP, with no random weight" in str(_compared(named, losses, [np.nan] * 4, [1.0] * 4))
+    assert "MAP, with no random weight" in str(compared(named, losses, [np.nan] * 4, [1.0] * 4))
     losses[2] = np.nan  # a run that diverged
-    assert _compared(named, losses, [np.nan] * 4, [1.0] * 4).recommended.name == "many"
+    assert compared(named, losses, [np.nan] * 4, [1.0] * 4).recommended.name == "many"
     with pytest.raises(RuntimeError, match="no candidate gave a finite NLPD"):
-        _compared(named, np.full_like(losses, np.nan), [np.nan] * 4, [1.0] * 4)
+        compared(named, np.full_like(losses, np.nan), [np.nan] * 4, [1.0] * 4)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
-SLOW = {"two_moons.py"}  # `make demo`
+SLOW = {"two_moons.py", "which_weights.py"}  # the first is `make demo`
 ELSEWHERE = {"compare_methods.py"}  # tests/test_compare.py
 SHORT = {  # shown as "this is all it takes"
     "flax_model.py",

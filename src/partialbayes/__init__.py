@@ -24,7 +24,8 @@ from partialbayes import (
     subsets,
     types,
 )
-from partialbayes.advise import Advice, Candidate, advise
+from partialbayes.advice import Advice, Candidate
+from partialbayes.advise import advise
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
 from partialbayes.chunks import in_chunks, within_memory

@@ -12,9 +12,9 @@ that no layer counts as free of φ, so every layer runs for every particle.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from partialbayes import mixture
+from partialbayes.advice import MAP, Advice, compared
 from partialbayes.algorithms import map_estimate, ohsmc
 from partialbayes.batches import checked
 from partialbayes.checks import num_rows, require_count, require_kind
@@ -33,8 +34,7 @@ from partialbayes.model import partial_bnn
 from partialbayes.parameters import learned
 from partialbayes.ranking import most_variable_gradient
 from partialbayes.samplers import tempered_smc
-from partialbayes.splits import Split
-from partialbayes.subsets import Selection, Subset, as_subset, layer_names, paths, where
+from partialbayes.subsets import Leaf, Selection, Subset, as_subset, layer_names, where
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -46,66 +46,6 @@ from partialbayes.types import (
     PriorBuilder,
     PRNGKey,
 )
-
-MAP = "none (MAP)"
-
-
-class Candidate(NamedTuple):
-    """What came of one subset.
-
-    Attributes:
-        name: What it is called.
-        subset: The weights, for `partial_bnn`; None where no weight was random.
-        dim: How many weights.
-        nlpd: Negative log predictive density on the held-out rows; lower is better.
-        standard_error: Of it, over the held-out rows.
-        behind: How far its NLPD is above that of the best candidate.
-        behind_error: Standard error of that difference, row by row.
-        log_evidence: Of the training rows at the trained ψ, from an exact posterior as in `refine`;
-            NaN for MAP, and where it was not reached.
-        seconds: What it took here: its share of the training, and its own exact posterior.
-    """
-
-    name: str
-    subset: Subset | None
-    dim: int
-    nlpd: float
-    standard_error: float
-    behind: float
-    behind_error: float
-    log_evidence: float
-    seconds: float
-
-
-class Advice(NamedTuple):
-    """What `advise` found; printing it gives a Markdown table.
-
-    Attributes:
-        rows: Every candidate, the best NLPD first, and MAP for comparison.
-        recommended: The candidate with the fewest weights whose NLPD is within one standard error
-            of the best, difference taken row by row.
-    """
-
-    rows: tuple[Candidate, ...]
-    recommended: Candidate
-
-    def __str__(self) -> str:
-        lines = [
-            "| random weights | d | held-out NLPD | behind the best | log evidence | seconds |",
-            "| --- | ---: | ---: | ---: | ---: | ---: |",
-        ]
-        for row in self.rows:
-            name = f"**{row.name}**" if row is self.recommended else row.name
-            evidence = f"{row.log_evidence:.1f}" if np.isfinite(row.log_evidence) else "–"
-            lines.append(
-                f"| {name} | {row.dim} | {row.nlpd:.4f} ± {row.standard_error:.4f} "
-                f"| {row.behind:+.4f} ± {row.behind_error:.4f} | {evidence} | {row.seconds:.1f} |"
-            )
-        fewest = f"{self.recommended.name}: the fewest weights within one standard error of the best."
-        (alone,) = (row for row in self.rows if row.subset is None)
-        if alone.behind <= alone.behind_error:
-            fewest += " MAP, with no random weight at all, is within it too."
-        return "\n".join([*lines, "", f"Recommended: {fewest}"])
 
 
 def advise(
@@ -157,8 +97,8 @@ def advise(
         >>> advice = pb.advise(
         ...     pb.mlp([1, 3, 1]), (x, np.sin(x)), epochs=2, num_particles=10, progress=False
         ... )
-        >>> len(advice.rows)  # two layers, biases, the top ten, MAP
-        5
+        >>> len(advice.rows)  # two layers, the biases, and MAP
+        4
     """
     require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     require_count("num_particles", num_particles, "for example num_particles=100.")
@@ -173,6 +113,14 @@ def advise(
             "example normal(scale=0.5)."
         )
     train, held_out = _divided(every, data, validation, key_rows)
+    num_leaves = len(every.split.leaves) - len(likelihood.latents)
+    weights = [leaf for leaf in every.split.leaves[:num_leaves] if leaf.is_floating]
+    for count in top:
+        require_count("every entry of top", count, "numbers of single weights to try.")
+    tried = [
+        _tried(network, name, selection, weights)
+        for name, selection in _selections(weights, candidates).items()
+    ]
 
     begin = time.perf_counter()
     settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "progress": progress}
@@ -183,7 +131,9 @@ def advise(
     )
     map_seconds = time.perf_counter() - begin
 
-    tried = _candidates(network, every.split, likelihood, params, train, candidates, top)
+    for count in (count for count in top if count < sum(leaf.size for leaf in weights)):
+        subset = most_variable_gradient(count, network, params, likelihood, train)
+        tried.append(_tried(network, f"top {count}", subset, weights))
     masks = jnp.asarray(np.stack([mask for _, _, mask in tried]))
     build = _builder(network, likelihood, prior, num_particles, kernel, optimizer)
     begin = time.perf_counter()
@@ -203,7 +153,7 @@ def advise(
         evidences.append(float(log_evidence))
         seconds.append(share + time.perf_counter() - begin)
     named = [(MAP, None, 0), *((name, subset, int(mask.sum())) for name, subset, mask in tried)]
-    return _compared(named, np.stack(losses), evidences, seconds)
+    return compared(named, np.stack(losses), evidences, seconds)
 
 
 def _guessed(network: Network, data: Any) -> Likelihood:
@@ -236,48 +186,33 @@ def _divided(model: Model, data: Any, validation: Any, key: PRNGKey) -> tuple[An
 Tried = tuple[str, Subset, Bool[np.ndarray, " weight"]]
 
 
-def _candidates(
-    network: Network,
-    split: Split,
-    likelihood: Likelihood,
-    params: PyTree,
-    data: Any,
-    given: Mapping[str, Selection] | None,
-    top: Sequence[int],
-) -> list[Tried]:
-    """By name: the subset, and which of the network's weights are in it."""
-    num_leaves = len(split.leaves) - len(likelihood.latents)
-    weights = [leaf for leaf in split.leaves[:num_leaves] if leaf.is_floating]
+def _selections(weights: Sequence[Leaf], given: Mapping[str, Selection] | None) -> dict[str, Selection]:
+    """Each layer, the biases, and the user's own, by name."""
     found: dict[str, Selection] = {
-        name: paths(*(leaf.path for leaf in weights if leaf.layer == name))
-        for name in layer_names(weights)
+        name: _leaves(leaf for leaf in weights if leaf.layer == name) for name in layer_names(weights)
     }
-    vectors = [leaf.path for leaf in weights if leaf.name in ("bias", "b")]
+    vectors = [leaf for leaf in weights if leaf.name in ("bias", "b")]
     if vectors:
-        found["biases"] = paths(*vectors)
-    total = sum(leaf.size for leaf in weights)
-    for count in top:
-        require_count("every entry of top", count, "numbers of single weights to try.")
-        if count < total:
-            found[f"top {count}"] = most_variable_gradient(count, network, params, likelihood, data)
+        found["biases"] = _leaves(vectors)
     for name, selection in (given or {}).items():
         if name in found:
             raise ValueError(f"candidates: {name!r} is tried anyway; give yours another name.")
         found[name] = selection
+    return found
 
-    tried: list[Tried] = []
-    for name, selection in found.items():
-        try:
-            masks = partial_bnn(network, selection, likelihood).split.masks
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"candidates[{name!r}]: {error}") from None
-        chosen = [
-            np.ravel(mask)
-            for leaf, mask in zip(split.leaves[:num_leaves], masks, strict=False)
-            if leaf.is_floating
-        ]
-        tried.append((name, as_subset(selection), np.concatenate(chosen)))
-    return tried
+
+def _leaves(chosen: Iterable[Leaf]) -> Subset:
+    names = {leaf.path for leaf in chosen}
+    return where(lambda leaf: leaf.path in names)
+
+
+def _tried(network: Network, name: str, selection: Selection, weights: Sequence[Leaf]) -> Tried:
+    try:
+        split = partial_bnn(network, selection, gaussian()).split
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"candidates[{name!r}]: {error}") from None
+    masks = {leaf.path: mask for leaf, mask in zip(split.leaves, split.masks, strict=True)}
+    return name, as_subset(selection), np.concatenate([np.ravel(masks[leaf.path]) for leaf in weights])
 
 
 def _builder(
@@ -330,43 +265,3 @@ def _scored(
         model, posterior._replace(particles=particles), held_out, None, None
     )
     return log_densities, report["log_evidence"]
-
-
-def _compared(
-    named: Sequence[tuple[str, Subset | None, int]],
-    losses: Float[np.ndarray, "candidate example"],
-    evidences: Sequence[float],
-    seconds: Sequence[float],
-) -> Advice:
-    nlpd = losses.mean(axis=1)
-    random = np.array([subset is not None for _, subset, _ in named])
-    usable = random & np.isfinite(nlpd)
-    if not usable.any():
-        raise RuntimeError(
-            "no candidate gave a finite NLPD: training diverged for all of them. Scale inputs and "
-            "targets, or pass an optimizer with a smaller learning rate."
-        )
-    best = int(np.argmin(np.where(usable, nlpd, np.inf)))
-    gaps = losses - losses[best]
-    root = np.sqrt(losses.shape[1])
-    errors, gap_errors = losses.std(axis=1, ddof=1) / root, gaps.std(axis=1, ddof=1) / root
-    rows = [
-        Candidate(
-            name,
-            subset,
-            dim,
-            float(nlpd[index]),
-            float(errors[index]),
-            float(gaps[index].mean()),
-            float(gap_errors[index]),
-            float(evidences[index]),
-            float(seconds[index]),
-        )
-        for index, (name, subset, dim) in enumerate(named)
-    ]
-    good = [
-        row for row, fine in zip(rows, usable, strict=True) if fine and row.behind <= row.behind_error
-    ]
-    recommended = min(good, key=lambda row: (row.dim, row.nlpd))
-    ordered = sorted(rows, key=lambda row: (not np.isfinite(row.nlpd), row.nlpd))
-    return Advice(tuple(ordered), recommended)

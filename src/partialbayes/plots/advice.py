@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partialbayes.advise import Advice
+from partialbayes.advice import Advice
 from partialbayes.plots import style
 
 
