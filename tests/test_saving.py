@@ -98,7 +98,7 @@ def test_ensemble_history_and_target_scale(tmp_path):
     model = MODELS["gaussian"]()
     posterior = posterior_of(model, members=3)
     history = pb.History({"loss": np.arange(3.0)}, np.array([1, 3]), np.array([0.5, 0.25]), 3)
-    pb.save(tmp_path / "model", model, posterior, history=history, target_scale=(3.0, 2.0))
+    pb.save(tmp_path / "model", model, posterior, history=history, target_scale=pb.TargetScale(3.0, 2.0))
     saved = pb.load(tmp_path / "model")
     assert same(saved.posterior, posterior)
     assert same(saved.history, history)
@@ -235,7 +235,7 @@ def test_exported_predictor_runs_with_jax_alone(tmp_path):
         model,
         posterior,
         X[:2],
-        target_scale=(10.0, 3.0),
+        target_scale=pb.TargetScale(10.0, 3.0),
         prepare=lambda x: x / 2.0,
         platforms=("cpu", "cuda"),
     )

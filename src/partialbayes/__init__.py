@@ -5,6 +5,8 @@ The names used most are here; the families they belong to are modules with all t
 `likelihoods`, `priors`, `metrics`, `evidence`, `callbacks` and `types`.
 """
 
+from typing import Any
+
 from partialbayes import (
     algorithms,
     annealing,
@@ -38,18 +40,34 @@ from partialbayes.parameters import learned, sampled
 from partialbayes.predict import Predictive, log_predictive_density, predict
 from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
+from partialbayes.report import report
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.resume import Checkpoints
-from partialbayes.saving import Saved, load, save
+from partialbayes.saving import load, save
 from partialbayes.splits import Split, split_weights
 from partialbayes.stalled import StalledError
 from partialbayes.stream import stream
+from partialbayes.streaming import follow, update
 from partialbayes.subsets import Subset, paths, where
 from partialbayes.target_scale import TargetScale
 from partialbayes.to_arviz import to_arviz
 from partialbayes.types import Algorithm, Batch, Model, Network, Particles, Posterior
 
 __version__ = "0.1.0"
+
+_ESTIMATORS = ("PartialBNNClassifier", "PartialBNNRegressor")
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, loaded when they are first asked for: they need scikit-learn."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from partialbayes import estimators
+    except ImportError as error:
+        raise ImportError(f"{name} needs scikit-learn: pip install 'partialbayes[sklearn]'") from error
+    return getattr(estimators, name)
+
 
 __all__ = [
     "Algorithm",
@@ -60,11 +78,12 @@ __all__ = [
     "History",
     "Model",
     "Network",
+    "PartialBNNClassifier",
+    "PartialBNNRegressor",
     "Particles",
     "Posterior",
     "Predictive",
     "Refined",
-    "Saved",
     "Split",
     "StalledError",
     "Subset",
@@ -83,6 +102,7 @@ __all__ = [
     "export",
     "fit",
     "fit_many",
+    "follow",
     "forgetting",
     "from_equinox",
     "from_linen",
@@ -111,6 +131,7 @@ __all__ = [
     "random_walk",
     "ranking",
     "refine",
+    "report",
     "resampling",
     "rmse",
     "sampled",
@@ -125,6 +146,7 @@ __all__ = [
     "then",
     "to_arviz",
     "types",
+    "update",
     "when_ess_below",
     "where",
     "within_memory",

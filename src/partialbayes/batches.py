@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite, require_numbers
 from partialbayes.types import Batch, Model, PRNGKey
@@ -28,9 +28,12 @@ def checked(model: Model, data: Any, name: str) -> Batch:
 
     Args:
         model: The model that is to see them.
-        data: A pair ``(inputs, targets)``.
+        data: A pair ``(inputs, targets)``, or a `Batch`, whose mask says which rows count.
         name: What to call them in an error: "data", "validation", …
     """
+    if isinstance(data, Batch):
+        checked_rows = checked(model, (data.inputs, data.targets), name)
+        return checked_rows._replace(mask=jnp.asarray(data.mask))
     if not isinstance(data, tuple | list) or len(data) != 2:
         kind = type(data).__name__ + (f" of {len(data)}" if isinstance(data, tuple | list) else "")
         raise ValueError(f"{name} must be a pair (inputs, targets), not a {kind}.")
@@ -78,19 +81,23 @@ def num_batches(rows: int, batch_size: int | None) -> int:
     return -(-rows // batch_size)
 
 
-def permutation(key: PRNGKey, rows: int) -> Int[Array, " row"]:
-    """The order in which an epoch goes through the rows."""
-    return jax.random.permutation(key, jnp.arange(rows, dtype=jnp.int32))
+def permutation(key: PRNGKey, mask: Bool[Array, " row"]) -> Int[Array, " row"]:
+    """The order in which an epoch goes through the rows that count; the others come last."""
+    order = jax.random.permutation(key, jnp.arange(mask.shape[0], dtype=jnp.int32))
+    return order[jnp.argsort(~mask[order], stable=True)]
 
 
 def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches: int) -> Batch:
     """Batch number ``index`` of the ``batches`` that an epoch in this order consists of."""
-    rows = order.shape[0]
-    short, longer = divmod(rows, batches)
+    rows = data.mask.sum(dtype=jnp.int32)  # those that count; the shapes allow for all
+    short, longer = rows // batches, rows % batches
     size = short + (index < longer)
     start = index * short + jnp.minimum(index, longer)
-    places = jnp.arange(short + (longer > 0), dtype=jnp.int32)
+    places = jnp.arange(-(-order.shape[0] // batches), dtype=jnp.int32)
     chosen = order[jnp.minimum(start + places, rows - 1)]
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))
-    scale = rows / size.astype(data.scale.dtype)
+    scale = rows.astype(data.scale.dtype) / size.astype(data.scale.dtype)
     return Batch(inputs, targets, (places < size) & data.mask[chosen], scale)
+
+
+compiled_take = jax.jit(take, static_argnames=("batches",))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Phi, Posterior, Psi
 
 
@@ -22,7 +23,7 @@ def export(
     posterior: Posterior,
     inputs: PyTree,
     *,
-    target_scale: Any = None,
+    target_scale: TargetScale | None = None,
     prepare: Callable[[PyTree], PyTree] | None = None,
     platforms: Sequence[str] | None = None,
 ) -> None:
@@ -37,7 +38,7 @@ def export(
         model: The model that was trained.
         posterior: From `fit`; it becomes part of the file.
         inputs: Examples of inputs, for their shape and dtype; the number of rows stays free.
-        target_scale: The pair ``(shift, scale)`` by which targets were standardised, if they were.
+        target_scale: How the training targets were standardised, if they were.
         prepare: What to do to inputs before they reach the network, such as standardising them.
         platforms: What to compile for, such as ``("cpu", "cuda", "tpu")``; the present one by
             default.

@@ -109,7 +109,8 @@ def fit(
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
         data: A pair ``(inputs, targets)``, one row per example; or a `stream`, for data larger
-            than memory.
+            than memory; or a `Batch`, whose mask says which rows count, so that data sets of
+            several sizes share one compiled program.
         epochs: How often to go through the data.
         batch_size: M, rows per step; all of them by default. Where M does not divide N the
             batches are made equal in size, to within one row, and no larger than M.
@@ -216,7 +217,7 @@ def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
     require_count("validation_rows", rows, f"there are {there} rows of validation data.")
     if rows > there:
         raise ValueError(f"validation_rows is {rows}, but validation has only {there} rows.")
-    chosen = permutation(jax.random.fold_in(key, 5), there)[:rows]
+    chosen = permutation(jax.random.fold_in(key, 5), validation.mask)[:rows]
     return whole(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
 
 

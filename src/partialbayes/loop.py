@@ -138,7 +138,8 @@ def _evaluate(
         model = algorithm.model
         rows = rows_to_score(model, scored.particles, validation.mask.shape[0])
         log_densities = mixture.log_density(model, scored, validation, rows, model.chunks.particles)
-        value = -jnp.mean(log_densities).astype(carry.best_score.dtype)
+        mean = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
+        value = -mean.astype(carry.best_score.dtype)
     better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)
     keep = partial(jax.tree.map, partial(jnp.where, better))
     return carry._replace(
@@ -160,12 +161,11 @@ def run(
     end: Int[Array, ""] | int,
 ) -> Carry:
     """Steps ``begin`` to ``end − 1`` on data that are on the device."""
-    rows = train.mask.shape[0]
 
     def body(step: Int[Array, ""], carry: Carry) -> Carry:
         epoch, index = step // plan.batches, step % plan.batches
         key_epoch = jax.random.fold_in(jax.random.fold_in(key, 1), epoch)
-        order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, rows), lambda: carry.order)
+        order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, train.mask), lambda: carry.order)
         batch = take(train, order, index, plan.batches)
         return advance(algorithm, plan, carry._replace(order=order), key, batch, validation, step)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from partialbayes import recipes
 from partialbayes.checkpoint import CheckpointError, read_file, save_tree
@@ -30,6 +30,7 @@ from partialbayes.checks import require_kind
 from partialbayes.fit import History
 from partialbayes.model import partial_bnn
 from partialbayes.subsets import mask
+from partialbayes.target_scale import TargetScale
 from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PriorBuilder
 
 DESCRIPTION = "model.json"
@@ -45,14 +46,14 @@ class Saved(NamedTuple):
         model: The model, ready for `predict` or more training.
         posterior: ψ and the particles, to the same bits.
         history: What happened in training; None if it was not saved.
-        target_scale: Mean and scale by which targets were standardised; None if they were not.
+        target_scale: How targets were standardised; None if they were not.
         metadata: Your own notes.
     """
 
     model: Model
     posterior: Posterior
     history: History | None
-    target_scale: tuple[Array, Array] | None
+    target_scale: TargetScale | None
     metadata: dict[str, Any]
 
 
@@ -62,7 +63,7 @@ def save(
     posterior: Posterior,
     *,
     history: History | None = None,
-    target_scale: Any = None,
+    target_scale: TargetScale | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -73,7 +74,7 @@ def save(
         model: The model that was trained.
         posterior: From `fit`.
         history: ``trained.history``, to keep it too.
-        target_scale: A pair ``(mean, scale)``, if the targets were standardised by it.
+        target_scale: How the training targets were standardised, if they were.
         metadata: Anything JSON can hold, given back by `load`.
         overwrite: Whether to replace a model that is there already.
 
@@ -116,7 +117,7 @@ def save(
         "history": {}
         if history is None
         else history._asdict() | {"best_step": np.int64(history.best_step)},
-        "target_scale": {} if target_scale is None else jax.tree.map(np.asarray, tuple(target_scale)),
+        "target_scale": {} if target_scale is None else jax.tree.map(np.asarray, target_scale._asdict()),
     }
     with new_folder(folder, overwrite=overwrite) as temporary:
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
@@ -178,7 +179,7 @@ def load(
         model=model,
         posterior=_posterior(folder, model, _under(arrays, "posterior")),
         history=_history(history) if history else None,
-        target_scale=(target_scale["0"], target_scale["1"]) if target_scale else None,
+        target_scale=TargetScale(**target_scale) if target_scale else None,
         metadata=description["metadata"],
     )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from partialbayes import loop
-from partialbayes.batches import checked, take
+from partialbayes.batches import checked, compiled_take
 from partialbayes.stream import Stream, read_ahead
 from partialbayes.types import Algorithm, Batch, PRNGKey
 
@@ -43,7 +43,7 @@ def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None) -> So
 
     def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
         order = jnp.arange(rows, dtype=jnp.int32)
-        first = take(train, order, jnp.zeros((), jnp.int32), plan.batches)
+        first = compiled_take(train, order, jnp.zeros((), jnp.int32), plan.batches)
         return loop.compiled_start(algorithm, plan, key, rows, first)
 
     def advance(

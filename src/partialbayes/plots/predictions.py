@@ -53,7 +53,7 @@ def predictive_bands(
         points, targets = _column(data[0]), np.ravel(data[1])
         ax.plot(points, targets, ".", color=style.INK, markersize=3.5, alpha=0.7, label="data")
     ax.set(xlabel="input", ylabel="target")
-    style.legend(ax)
+    style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, columnspacing=1.0)
     return ax
 
 

@@ -111,6 +111,14 @@ def ancestry(history: History, ax: Any = None) -> Any:
     return ax
 
 
+def curves(history: History) -> list[str]:
+    """Which of the recorded numbers to look at first."""
+    names: list[str] = [name for name in ("loss", "ess", "acceptance") if name in history.steps]
+    if "acceptance" in names and np.all(history.steps["acceptance"] == 1.0):
+        names.remove("acceptance")  # of a kernel that rejects nothing
+    return names
+
+
 def training(history: History, ax: Any = None) -> list[Any]:
     """The curves to look at first: loss, validation NLPD, effective sample size, acceptance.
 
@@ -128,9 +136,7 @@ def training(history: History, ax: Any = None) -> list[Any]:
         1
     """
     has_validation = len(history.validation_nlpd) > 0
-    names = [name for name in ("loss", "ess", "acceptance") if name in history.steps]
-    if "acceptance" in names and np.all(history.steps["acceptance"] == 1.0):
-        names.remove("acceptance")  # of a kernel that rejects nothing
+    names = curves(history)
     places = style.panels(ax, len(names) + has_validation)
     for name, place in zip(names, places, strict=False):
         trace(history, name, place)
