@@ -20,7 +20,8 @@ trained = pb.fit(
 
 grid = np.array([[0.5], [1.5], [2.5]])
 predictive = pb.predict(model, trained.posterior, grid)
-for point, variance in zip(grid[:, 0], predictive.variance, strict=True):
+for point, deviation in zip(grid[:, 0], predictive.std, strict=True):
     truth = 0.05 + 0.3 * point
-    print(f"x = {point}: standard deviation {np.sqrt(variance):.2f}, the noise's is {truth:.2f}")
-print(f"NLPD {pb.nlpd(pb.log_predictive_density(model, trained.posterior, test)):.3f}")
+    print(f"x = {point}: standard deviation {deviation:.2f}, the noise's is {truth:.2f}")
+scores = pb.metrics.evaluate(pb.predict(model, trained.posterior, test[0]), test[1])
+print(f"NLPD {scores['nlpd']:.3f}; {100 * scores['coverage']:.0f} % inside the 90 % intervals")

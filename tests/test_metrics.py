@@ -224,6 +224,17 @@ def test_scores_of_a_predictive():
     np.testing.assert_allclose(scores["width"], np.mean(high - low), rtol=1e-5)
 
 
+def test_missing_targets_are_left_out():
+    model, posterior = cloud(pb.likelihoods.allow_missing(pb.gaussian(0.1)))
+    targets = np.sin(3 * INPUTS[:, 0])
+    targets[5] = np.nan
+    scores = pb.metrics.evaluate(pb.predict(model, posterior, INPUTS), targets)
+    rest = np.arange(40) != 5
+    mean = pb.predict(model, posterior, INPUTS[rest]).mean
+    np.testing.assert_allclose(scores["rmse"], pb.rmse(mean, targets[rest]), rtol=1e-5)
+    assert all(np.isfinite(value) for value in scores.values())
+
+
 def test_scores_of_classes_and_counts():
     labels = (INPUTS[:, 0] > 0.2).astype(int)
     model, posterior = cloud(pb.bernoulli())

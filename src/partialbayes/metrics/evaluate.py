@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -58,7 +59,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
 
     Args:
         predictive: From `predict`.
-        targets: What was observed.
+        targets: What was observed. Rows with missing entries count for the NLPD alone.
         coverage: Of the central interval whose coverage and width are reported.
 
     Example:
@@ -72,11 +73,14 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         ['coverage', 'crps', 'mae']
     """
     scores: dict[str, Any] = {"nlpd": nlpd(predictive.log_density(targets))}
-    mean = predictive.mean
     observed = np.asarray(targets)
     if predictive.model.likelihood.probabilities is None:
-        low, high = predictive.interval(coverage)
-        observed = observed.astype(float).reshape(mean.shape)
+        observed = observed.astype(float).reshape(predictive.mean.shape)
+        known = ~np.isnan(observed).reshape(len(observed), -1).any(axis=1)
+        if not known.all():
+            kept = jax.tree.map(lambda leaf: leaf[known], predictive.inputs)
+            predictive, observed = replace(predictive, inputs=kept), observed[known]
+        mean, (low, high) = predictive.mean, predictive.interval(coverage)
         scores |= {
             "rmse": rmse(mean, observed),
             "mae": mae(predictive.quantile(0.5), observed),
