@@ -38,6 +38,7 @@ _PREDICTED = 64  # rows at least in a call of the predictor, so that few shapes 
 class PartialBNN(BaseEstimator):  # type: ignore[misc]
     """What the two estimators share."""
 
+    _rate = 0.01
     _decay = 10.0  # real targets tell more about the weights than labels do
 
     def __init__(
@@ -49,7 +50,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         num_particles: int = 200,
         epochs: int | None = None,
         batch_size: int = 32,
-        learning_rate: float = 0.01,
+        learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float = 0.15,
         memory: int = 1000,
@@ -88,7 +89,9 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         self.model_ = self.algorithm_.model
         data = self._batch(inputs[train], targets[train])
         batches = self._num_batches(data)
-        epochs = self.epochs or max(_FEWEST_EPOCHS, -(-_STEPS // batches))
+        epochs = self.epochs
+        if epochs is None:
+            epochs = max(_FEWEST_EPOCHS, -(-_STEPS // batches))
         validation = None if held_out is None else self._batch(inputs[held_out], targets[held_out])
         try:
             trained = fit(
@@ -175,7 +178,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
             stochastic=self.stochastic,
             method=self.method,
             num_particles=self.num_particles,
-            learning_rate=self.learning_rate,
+            learning_rate=self._rate if self.learning_rate is None else self.learning_rate,
             weight_decay=self._decay if self.weight_decay is None else self.weight_decay,
         )
         return build_algorithm(self._settings)
@@ -322,7 +325,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
             estimator.history_ = saved.history
         settings = (
             saved.model,
-            methods.Budget(estimator.num_particles, optax.adam(estimator.learning_rate)),
+            methods.Budget(estimator.num_particles, optax.adam(estimator.learning_rate or cls._rate)),
         )
         estimator.algorithm_ = methods.build(estimator.method, *settings)
         estimator._seed, estimator._recent, estimator._follower = 0, None, None

@@ -28,7 +28,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         num_particles: Samples of the random weights.
         epochs: How often to go through the rows; as often as makes 2000 steps by default.
         batch_size: Rows in a step.
-        learning_rate: Of Adam.
+        learning_rate: Of Adam; 0.01 by default.
         weight_decay: Precision of a normal prior on the other weights; 10 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
         memory: Rows that `partial_fit` remembers.
@@ -47,7 +47,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
-        """Train on rows X and targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
+        """Train on rows X, targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)  # noqa: N806
         return self._fit(X, np.asarray(y, float), **running)
 
@@ -90,7 +90,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         num_particles: Samples of the random weights.
         epochs: How often to go through the rows; as often as makes 2000 steps by default.
         batch_size: Rows in a step.
-        learning_rate: Of Adam.
+        learning_rate: Of Adam; 0.003 by default.
         weight_decay: Precision of a normal prior on the other weights; 1 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
         memory: Rows that `partial_fit` remembers.
@@ -109,6 +109,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         (60, 2)
     """
 
+    _rate = 0.003
     _decay = 1.0
 
     def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803

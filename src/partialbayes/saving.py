@@ -188,14 +188,7 @@ def load(
 def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
     """A folder to fill, which takes its name only when the block ends well."""
     folder = Path(folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        if not overwrite:
-            raise CheckpointError(
-                f"there is something at {folder} already; remove it, choose another name, or pass "
-                "overwrite=True."
-            )
-        if not (folder / DESCRIPTION).is_file():
-            raise CheckpointError(f"{folder} is not a saved model, so it is not overwritten.")
+    require_free(folder, overwrite=overwrite, remedy="overwrite=True")
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -217,6 +210,18 @@ def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
+    """Refuse a folder that holds something, unless it is a model that may be replaced."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise CheckpointError(
+            f"there is something at {folder} already; remove it, choose another name, or pass {remedy}."
+        )
+    if not (folder / DESCRIPTION).is_file():
+        raise CheckpointError(f"{folder} is not a saved model, so it is not overwritten.")
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -49,10 +49,7 @@ def read_table(path: str | Path) -> Any:
     if path.stat().st_size == 0:
         raise TableError(f"{path} is empty.")
     try:
-        if path.suffix in (".parquet", ".pq"):
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.read_csv(path)
+        frame = pd.read_parquet(path) if path.suffix in (".parquet", ".pq") else pd.read_csv(path)
     except Exception as error:  # whatever the readers raise, it is the file
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TableError(f"{path} cannot be read as a table ({text}).") from None
