@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
-SLOW = {"two_moons.py"}  # `make demo`
+SLOW = {"two_moons.py", "which_weights.py"}  # the first is `make demo`
 ELSEWHERE = {"compare_methods.py"}  # tests/test_compare.py
 SHORT = {  # shown as "this is all it takes"
     "flax_model.py",
@@ -14,6 +14,7 @@ SHORT = {  # shown as "this is all it takes"
     "pretrained_last_layer.py",
     "individual_weights.py",
     "heteroscedastic_regression.py",
+    "which_weights.py",
 }
 
 

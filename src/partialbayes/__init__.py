@@ -24,6 +24,8 @@ from partialbayes import (
     subsets,
     types,
 )
+from partialbayes.advice import Advice, Candidate
+from partialbayes.advise import advise
 from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.checkpoint import CheckpointError
 from partialbayes.chunks import in_chunks, within_memory
@@ -70,8 +72,10 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "Advice",
     "Algorithm",
     "Batch",
+    "Candidate",
     "CheckpointError",
     "Checkpoints",
     "Fit",
@@ -90,6 +94,7 @@ __all__ = [
     "TargetScale",
     "TrainingDivergedError",
     "accuracy",
+    "advise",
     "algorithms",
     "annealing",
     "bernoulli",

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from partialbayes.batches import checked, num_batches, take
 from partialbayes.checks import require_count, require_kind, require_positive
 from partialbayes.gradients import one_pass
-from partialbayes.types import Batch, Chunks, Model, Psi
+from partialbayes.types import Batch, Chunks, Model, Particles, Psi
 
 logger = logging.getLogger(__name__)
+
+_CACHED_PREDICTIONS = 50_000  # particles × rows; half and twice as many do nearly as well
 
 
 def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int | None = None) -> Model:
@@ -101,6 +103,17 @@ def within_memory(
                 f"{needed / 1e9:.3g} GB with one particle and one row at a time; use fewer particles, "
                 "fewer stochastic weights, or more memory."
             )
+
+
+def rows_to_score(model: Model, particles: Particles, rows: int) -> int:
+    """How many rows to predict at a time: the model's chunk, or what stays in a processor's cache.
+
+    Twice as fast, on the networks of the paper, as all rows at once.
+    """
+    if model.chunks.rows is not None:
+        return model.chunks.rows
+    limit = max(1, _CACHED_PREDICTIONS // particles.log_weights.size)
+    return -(-rows // -(-rows // limit))  # chunks of equal size, so that none is padding
 
 
 def bytes_of_a_step(model: Model, num_particles: int, batch: Any) -> int:

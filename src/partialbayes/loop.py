@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes import mixture
 from partialbayes.batches import permutation, take
+from partialbayes.chunks import rows_to_score
 from partialbayes.resampling import thinned
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
@@ -134,12 +135,11 @@ def _evaluate(
             scored = posterior._replace(
                 particles=thinned(key_thin, posterior.particles, plan.validation_particles)
             )
-        chunks = algorithm.model.chunks
-        log_densities = mixture.log_density(
-            algorithm.model, scored, validation, chunks.rows, chunks.particles
-        )
-        total = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
-        value = -total.astype(carry.best_score.dtype)
+        model = algorithm.model
+        rows = rows_to_score(model, scored.particles, validation.mask.shape[0])
+        log_densities = mixture.log_density(model, scored, validation, rows, model.chunks.particles)
+        mean = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
+        value = -mean.astype(carry.best_score.dtype)
     better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)
     keep = partial(jax.tree.map, partial(jnp.where, better))
     return carry._replace(

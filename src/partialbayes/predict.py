@@ -26,6 +26,7 @@ from partialbayes.checks import (
     require_numbers,
     require_positive,
 )
+from partialbayes.chunks import rows_to_score
 from partialbayes.likelihoods.common import match_shape
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Particles, Posterior, PRNGKey
@@ -279,8 +280,9 @@ def predict(
         inputs: New inputs, one row per example.
         target_scale: How the training targets were scaled, so that everything comes back in their
             original units.
-        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
-        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
+        particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
+            default.
 
     Returns:
         The predictive: mean, variance and its parts, quantiles, densities, samples, class
@@ -294,10 +296,10 @@ def predict(
         >>> pb.predict(model, trained.posterior, x).mean.shape
         (8,)
     """
-    num_rows("inputs", inputs)
+    rows = num_rows("inputs", inputs)
     require_numbers("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
-    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
+    data_chunk, particle_chunk = _chunks(model, posterior, rows, data_chunk, particle_chunk)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
         if model.likelihood.probabilities is not None or model.likelihood.counts:
@@ -322,8 +324,9 @@ def log_predictive_density(
         model: The model that was trained.
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
-        data_chunk: Rows at a time; the model's (`in_chunks`), or all, by default.
-        particle_chunk: Particles at a time; likewise, of every member of an ensemble.
+        data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
+        particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
+            default.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -333,20 +336,20 @@ def log_predictive_density(
         >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    data_chunk, particle_chunk = _chunks(model, data_chunk, particle_chunk)
     batch = checked(model, data, "data")
+    rows = batch.mask.shape[0]
+    data_chunk, particle_chunk = _chunks(model, posterior, rows, data_chunk, particle_chunk)
     return mixture.log_density(model, posterior, batch, data_chunk, particle_chunk)
 
 
 def _chunks(
-    model: Model, data_chunk: int | None, particle_chunk: int | None
-) -> tuple[int | None, int | None]:
-    """The chunks asked for; those of the model where nothing is."""
+    model: Model, posterior: Posterior, rows: int, data_chunk: int | None, particle_chunk: int | None
+) -> tuple[int, int | None]:
+    """The chunks asked for; those of the model, or such as run fast, where nothing is."""
     for name, chunk in (("data_chunk", data_chunk), ("particle_chunk", particle_chunk)):
         if chunk is not None:
-            require_count(name, chunk, "or None for everything at once.")
-    particles, rows = model.chunks
+            require_count(name, chunk, "or None for the model's own.")
     return (
-        rows if data_chunk is None else data_chunk,
-        particles if particle_chunk is None else particle_chunk,
+        rows_to_score(model, posterior.particles, rows) if data_chunk is None else data_chunk,
+        model.chunks.particles if particle_chunk is None else particle_chunk,
     )

@@ -4,6 +4,7 @@ Every function draws on ``ax``, or makes a figure where there is none, and retur
 They need Matplotlib (``pip install 'partialbayes[plots]'``) and import it when called.
 """
 
+from partialbayes.plots.advice import advice
 from partialbayes.plots.calibration import coverage, pit, reliability
 from partialbayes.plots.particles import flow, marginals, pairs
 from partialbayes.plots.predictions import (
@@ -14,6 +15,7 @@ from partialbayes.plots.predictions import (
 from partialbayes.plots.training import ancestry, trace, training, validation
 
 __all__ = [
+    "advice",
     "ancestry",
     "coverage",
     "decision_boundary",
