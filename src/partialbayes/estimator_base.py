@@ -32,6 +32,8 @@ from partialbayes.types import Algorithm, Batch, Posterior
 _STEPS = 2000  # of a fit, unless epochs are given
 _FEWEST_EPOCHS = 20
 _FEWEST_ROWS = 20  # below this nothing is held out
+_ENOUGH_ROWS = 500  # of a stream, for the full weight decay and all the replays
+_REPLAYED = 128  # rows in a replay
 _PREDICTED = 64  # rows at least in a call of the predictor, so that few shapes are compiled
 
 
@@ -54,7 +56,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         weight_decay: float | None = None,
         validation_fraction: float = 0.15,
         memory: int = 1000,
-        replays: int = 10,
+        replays: int = 60,
         random_state: Any = None,
         progress: bool = False,
     ) -> None:
@@ -120,7 +122,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
     def _partial_fit(self, inputs: Any, targets: Any, first: bool) -> Any:
         if first:
             self._set_scales(inputs, targets)
-            # The prior of the whole table would hold the first few rows at weights of zero.
+            # The whole decay would hold the weights at zero while few rows speak against it.
             self.algorithm_ = self._algorithm(inputs.shape[1], targets, share_of_decay=0.1)
             self.model_ = self.algorithm_.model
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -138,8 +140,15 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
                 )
             else:
                 self._follower = blank_follower(self.algorithm_, new, self.memory, posterior, self._seed)
+        if self._follower.seen < _ENOUGH_ROWS <= self._follower.seen + len(inputs):
+            self.algorithm_ = self._algorithm(inputs.shape[1], targets)
+            self.model_ = self.algorithm_.model
+            self._follower = self._follower._replace(algorithm=self.algorithm_)
+        # Few rows, replayed often, would be learned by heart.
+        enough = self._follower.seen + len(inputs) >= _ENOUGH_ROWS
+        replays = self.replays if enough else min(self.replays, 10)
         self._follower, infos = update(
-            self._follower, new, replays=self.replays, batch_size=self.batch_size
+            self._follower, new, replays=replays, batch_size=max(self.batch_size, _REPLAYED)
         )
         self.posterior_ = self._follower.posterior
         self.stream_info_ = {name: np.asarray(values) for name, values in infos.items()}

@@ -32,7 +32,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         weight_decay: Precision of a normal prior on the other weights; 10 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
         memory: Rows that `partial_fit` remembers.
-        replays: Steps on remembered rows in each `partial_fit`.
+        replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
         progress: Whether to show a progress bar.
 
@@ -94,7 +94,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         weight_decay: Precision of a normal prior on the other weights; 1 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
         memory: Rows that `partial_fit` remembers.
-        replays: Steps on remembered rows in each `partial_fit`.
+        replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
         progress: Whether to show a progress bar.
 
