@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -79,3 +80,14 @@ def temporary_bytes(function: Callable[..., Any], *arguments: Any) -> int:
     compiled = jax.jit(function).lower(*arguments).compile()
     memory: Any = compiled.memory_analysis()
     return int(memory.temp_size_in_bytes)
+
+
+def peak_memory() -> int:
+    """The most memory this process has had, in bytes.
+
+    Not `getrusage`: that of a child counts what its parent had when it was started.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("this system does not tell the peak memory of a process")

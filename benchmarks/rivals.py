@@ -68,7 +68,7 @@ def hamiltonian(quick: bool) -> Iterator[Row]:
         step_size=0.01,
         num_leapfrog=100,
         num_chains=1,
-        num_burn_in=0,
+        num_burn_in=1,
         num_draws=draws,
         num_particles=draws,
     )

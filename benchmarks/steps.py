@@ -153,19 +153,17 @@ def against_methods(quick: bool) -> Iterator[Row]:
 
 
 def scaling(quick: bool) -> Iterator[Row]:
-    """How a step grows with J, with d (the stochastic layer), w (the others) and M."""
+    """How a step grows with J, d (the stochastic layer), w (all weights), M, and not with N."""
 
-    def step(problem: Problem, num_particles: int, steps: int) -> float:
-        model = problem.model
-        if num_particles >= 10**5:
-            model = pb.in_chunks(model, particle_chunk=10**4)
-        algorithm = pb.ohsmc(model, num_particles=num_particles)
+    def step(problem: Problem, num_particles: int, steps: int, chunk: int | None = None) -> float:
+        algorithm = pb.ohsmc(pb.in_chunks(problem.model, chunk), num_particles=num_particles)
         steps = 2 if quick else steps
         times = interleaved({"step": our_steps(algorithm, problem, steps)}, 3 if quick else 7)
         return times.median("step") / steps * 1e3
 
     for power, steps in ((2, 200), (3, 50), (4, 5), (5, 1)):
         yield row(f"scaling, J = {10**power}", step(two_moons(), 10**power, steps), "ms")
+    yield row("scaling, J = 100000, in chunks of 10000", step(two_moons(), 10**5, 1, 10**4), "ms")
     for width in (5, 20, 80):
         problem = two_moons(widths=(100, 20, width))
         yield row(f"scaling, d = {problem.model.split.dim}", step(problem, 1000, 20), "ms")
@@ -175,3 +173,5 @@ def scaling(quick: bool) -> Iterator[Row]:
         yield row(f"scaling, w = {total} weights", step(problem, 1000, 20), "ms")
     for size in (20, 80, 320):
         yield row(f"scaling, M = {size} rows", step(two_moons(1280, size), 1000, 20), "ms")
+    for rows in (100, 1000, 10000):
+        yield row(f"scaling, N = {rows} rows of data, M = 20", step(two_moons(rows), 1000, 20), "ms")

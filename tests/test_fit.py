@@ -36,6 +36,37 @@ def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
     np.testing.assert_allclose(score, history.validation_nlpd.min(), rtol=1e-5)
 
 
+def test_patience_ends_a_run_at_the_same_step_however_it_is_cut(monkeypatch, tmp_path):
+    settings = {
+        "epochs": 40,
+        "batch_size": 10,
+        "evaluate_every": 1,
+        "validation": DATA,
+        "progress": False,
+    }
+    patient = pb.fit(ALGORITHM, DATA, **settings)
+    scores = patient.history.validation_nlpd
+    saved = {"checkpoint": tmp_path / "run.safetensors"}
+    hasty = pb.fit(ALGORITHM, DATA, patience=3, **settings, **saved)
+    best, seen = 0, 0
+    for step, score in enumerate(scores):  # what patience means, spelled out
+        seen = step
+        if score < scores[best]:
+            best = step
+        elif step - best >= 3:
+            break
+    assert seen < len(scores) - 1
+    assert hasty.history.best_step == best + 1
+    assert len(hasty.history.steps["loss"]) == seen + 1
+    np.testing.assert_array_equal(hasty.history.validation_nlpd, scores[: seen + 1])
+    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    for other in ({}, {**saved, "resume": True}):
+        again = pb.fit(ALGORITHM, DATA, patience=3, **settings, **other)
+        jax.tree.map(np.testing.assert_array_equal, again, hasty)
+    with pytest.raises(ValueError, match="patience needs validation"):
+        pb.fit(ALGORITHM, DATA, epochs=1, patience=3)
+
+
 def test_without_validation_the_last_posterior_is_returned():
     trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10, evaluate_every=2, progress=False)
     assert trained.history.best_step == 9

@@ -55,6 +55,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float = 0.15,
+        patience: int | None = 50,
         memory: int = 1000,
         replays: int = 60,
         random_state: Any = None,
@@ -69,6 +70,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
+        self.patience = patience
         self.memory = memory
         self.replays = replays
         self.random_state = random_state
@@ -102,6 +104,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
                 epochs=epochs,
                 batch_size=-(-data.mask.shape[0] // batches),
                 validation=validation,
+                patience=None if validation is None else self.patience,
                 key=seed,
                 progress=self.progress,
                 **running,
@@ -111,7 +114,10 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
                 raise
             trained = error.fit
         self.posterior_, self.history_, self.report_ = trained
-        self.stopped_ = len(self.history_.steps["loss"]) < epochs * batches  # by Ctrl-C
+        done, end = len(self.history_.steps["loss"]), epochs * batches
+        if validation is not None and self.patience is not None:
+            end = min(end, self.history_.best_step + self.patience * batches)
+        self.stopped_ = done < end  # by Ctrl-C
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
         recent = slice(-self.memory, None)

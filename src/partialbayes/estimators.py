@@ -31,6 +31,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         learning_rate: Of Adam; 0.01 by default.
         weight_decay: Precision of a normal prior on the other weights; 10 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
+        patience: Epochs without a better score on those rows before training stops; None for never.
         memory: Rows that `partial_fit` remembers.
         replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
@@ -93,6 +94,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         learning_rate: Of Adam; 0.003 by default.
         weight_decay: Precision of a normal prior on the other weights; 1 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
+        patience: Epochs without a better score on those rows before training stops; None for never.
         memory: Rows that `partial_fit` remembers.
         replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.

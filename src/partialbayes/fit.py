@@ -100,6 +100,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     validation_rows: int | None = None,
     validation_particles: int | None = None,
+    patience: int | None = None,
 ) -> Fit:
     """Train.
 
@@ -127,6 +128,7 @@ def fit(
         validation_rows: How many rows of the validation data to score, drawn once for the run; all
             by default. Fewer make scoring cheaper and the choice of the best posterior noisier.
         validation_particles: How many particles to score, drawn by weight each time; all by default.
+        patience: Stop early, after so many evaluations without a better one; never by default.
 
     Returns:
         The posterior and the history.
@@ -151,7 +153,11 @@ def fit(
     require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     source = source_of(algorithm, data, batch_size)
     held_out = None if validation is None else checked(algorithm.model, validation, "validation")
-    plan = make_plan(source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles)
+    plan = make_plan(
+        source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
+    )
+    if patience is not None and held_out is None:
+        raise ValueError("patience needs validation=, the data to stop early by.")
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     if validation_rows is not None:
         held_out = _subset(key, held_out, validation_rows)
@@ -175,8 +181,10 @@ def fit(
 
     stops = [callback.next_stop for callback in callbacks if hasattr(callback, "next_stop")]
     carry, done = drive(advance, look, plan, carry, done, record, progress, stops)
+    end = plan.end(carry.best_step)
+    finished, done = done >= end, min(done, end)
     if int(carry.best_step) == 0:
-        if done == plan.num_steps:
+        if finished:
             raise RuntimeError(
                 "no evaluation gave a finite score, so there is no best posterior: the validation NLPD, "
                 "or without validation data the posterior, was NaN or infinite every time. Check the "
@@ -184,7 +192,7 @@ def fit(
             )
         carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
     trained = result(plan, carry, done, held_out is not None)
-    if algorithm.finish is None or source.whole is None or done < plan.num_steps:
+    if algorithm.finish is None or source.whole is None or not finished:
         return trained
     posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
     require_arrival(report, trained)
@@ -197,6 +205,7 @@ def make_plan(
     batch_size: int | None,
     evaluate_every: int | None,
     validation_particles: int | None = None,
+    patience: int | None = None,
 ) -> loop.Plan:
     """The plan of a run, after checks of its numbers."""
     require_count("epochs", epochs, "for example epochs=100.")
@@ -206,7 +215,9 @@ def make_plan(
     require_count("evaluate_every", evaluate_every, "a number of steps.")
     if validation_particles is not None:
         require_count("validation_particles", validation_particles, "or None for all of them.")
-    return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles)
+    if patience is not None:
+        require_count("patience", patience, "a number of evaluations, or None to go on to the end.")
+    return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles, patience)
 
 
 def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
@@ -251,7 +262,7 @@ def drive(
     piece = 1
     bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
     with bar, _deferred_interrupt() as interrupted:
-        while done < plan.num_steps and not interrupted():
+        while done < plan.end(carry.best_step) and not interrupted():
             ends = (stop(done) for stop in (record.next_stop, *stops))
             end = min(done + piece, plan.num_steps, *ends)
             before = time.perf_counter()
@@ -264,8 +275,9 @@ def drive(
             done = end
             record.save_if_due(carry, done)
             piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    if done < plan.num_steps:
+    if done < plan.end(carry.best_step):
         logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
+    if done < plan.num_steps:
         record.save(carry, done)
     return carry, done
 

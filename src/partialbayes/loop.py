@@ -30,12 +30,22 @@ class Plan(NamedTuple):
         num_steps: Steps in the whole run.
         evaluate_every: Steps between two evaluations.
         validation_particles: How many particles, drawn by weight, are scored; None for all.
+        patience: After how many evaluations without a better one to give up; None for never.
     """
 
     batches: int
     num_steps: int
     evaluate_every: int
     validation_particles: int | None = None
+    patience: int | None = None
+
+    def end(self, best_step: Int[Array, "*run"]) -> int:
+        """The step the run ends with, as things stand: the last, or where patience runs out."""
+        if self.patience is None:
+            return self.num_steps
+        steps = np.asarray(best_step)
+        ends = np.where(steps > 0, steps + self.patience * self.evaluate_every, self.num_steps)
+        return min(self.num_steps, int(ends.max()))
 
     def evaluated(self) -> Int[np.ndarray, " evaluation"]:
         """The steps, counted from 1, after which there is an evaluation: every k-th, and the last."""
@@ -141,6 +151,10 @@ def _evaluate(
         mean = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
         value = -mean.astype(carry.best_score.dtype)
     better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)
+    if plan.patience is not None:
+        # What comes after the end does not count, however late the host notices that it was the end.
+        waited = step + 1 - carry.best_step
+        better &= (carry.best_step == 0) | (waited <= plan.patience * plan.evaluate_every)
     keep = partial(jax.tree.map, partial(jnp.where, better))
     return carry._replace(
         best=keep(posterior, carry.best),

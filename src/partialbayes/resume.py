@@ -63,7 +63,11 @@ class Record:
             require_count("every_steps", settings.every_steps, "or None for saves by time alone.")
         description = {
             "kind": "training run",
-            "the plan (epochs, batch_size, evaluate_every)": list(plan),
+            # Without what was not there in earlier versions, unless it is used.
+            "the plan (epochs, batch_size, evaluate_every)": [
+                *plan[:4],
+                *(value for value in plan[4:] if value is not None),
+            ],
             "the key": np.asarray(jax.random.key_data(key)).tolist(),
             "the data": None if train is None else fingerprint(train),
             "the validation data": None if validation is None else fingerprint(validation),
