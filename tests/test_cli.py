@@ -150,7 +150,7 @@ def test_models_that_cannot_be_read(folder, tmp_path, capsys):
 def test_stopped_runs_are_resumed(folder, capsys, monkeypatch):
     """What a Ctrl-C leaves behind is taken up by --resume, to the same model."""
     import partialbayes as pb
-    from partialbayes import cli
+    from partialbayes import commands
 
     arguments = ["fit", str(folder / "houses.csv"), "--target", "price", "--epochs", "80", "--out"]
     out = folder / "resumed"
@@ -163,7 +163,7 @@ def test_stopped_runs_are_resumed(folder, capsys, monkeypatch):
         return callback
 
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "_lines", interrupt)
+        patch.setattr(commands, "_lines", interrupt)
         assert main([*arguments, str(out)]) == 130
     assert "go on by --resume" in capsys.readouterr().err
     assert not out.exists()

@@ -84,8 +84,9 @@ def fit(command: Any) -> int:
     split = estimator.model_.split
     total = sum(leaf.size for leaf in split.leaves)
     _tell(f"{split.dim} of {total} weights are random.")
-    scores = estimator.history_.validation_nlpd
+    scores, steps = estimator.history_.validation_nlpd, len(estimator.history_.steps["loss"])
     if len(scores):
+        _tell(f"{steps} steps; the best posterior was that after step {estimator.history_.best_step}.")
         units = " (targets standardised)" if schema.task == "regression" else ""
         _tell(f"best NLPD on held-out rows: {np.nanmin(scores):.4f}{units}")
     _tell(f"the model is in {command.out}.")
