@@ -108,7 +108,7 @@ def test_any_method_and_any_subset():
 
 
 def test_partial_fit_goes_on_from_the_particles(regressor):
-    going_on = clone(REGRESSOR).fit(X, Y)
+    going_on = clone(REGRESSOR).set_params(replays=10).fit(X, Y)
     for _ in range(15):
         going_on.partial_fit(X, Y + 30.0)  # the world has changed
     assert going_on.stream_info_["ess"].shape == (11,)
