@@ -12,6 +12,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.diagnostics import findings
+from partialbayes.files import write_whole
 
 X = np.linspace(-1, 1, 40)[:, None]
 Y = 100.0 + 20.0 * np.sin(3 * X[:, 0])
@@ -97,10 +98,8 @@ def test_a_failed_report_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="rows of inputs but 39 of targets"):
         pb.report(MODEL, cloud(MODEL), (X, Y[:-1]), path)
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError("disk full")))
-    from partialbayes.report import _write
-
     with pytest.raises(OSError, match="disk full"):
-        _write(path, "half")
+        write_whole(path, b"half")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text() == "before"
 

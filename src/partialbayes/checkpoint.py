@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+
+from partialbayes.files import write_whole
 
 FORMAT = "partialbayes"
 VERSION = 1
@@ -50,25 +50,13 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
         "description": json.dumps(description),
     }
     content = save(arrays, metadata)
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
-        _flush_folder(path.parent)
+        write_whole(path, content)
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint {path} could not be written ({error.strerror or error}); the one before "
             "it, if any, is intact. Free some space or choose another folder, then resume."
         ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def load_tree(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -167,13 +155,3 @@ def _checksum(arrays: dict[str, Any]) -> str:
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the renaming itself durable, where the system allows it."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows
+from partialbayes.files import write_whole
+from partialbayes.predict import Predictive
 from partialbayes.target_scale import TargetScale
-from partialbayes.types import Model, Phi, Posterior, Psi
+from partialbayes.types import Model, Posterior
 
 
 def export(
@@ -68,54 +66,13 @@ def export(
 
     def predictor(inputs: PyTree) -> dict[str, Array]:
         prepared = inputs if prepare is None else prepare(inputs)
-        moments = mixture_moments(model, posterior, prepared)
-        if target_scale is None:
-            return moments
-        shift, scale = (jnp.asarray(part, moments["mean"].dtype) for part in target_scale)
-        shift, scale = (jnp.broadcast_to(part, moments["mean"].shape) for part in (shift, scale))
+        # All rows at once: how many there will be is not known.
+        predictive = Predictive(model, posterior, prepared, target_scale)
         return {
-            "mean": shift + scale * moments["mean"],
-            "variance": jnp.square(scale) * moments["variance"],
-            "epistemic": jnp.square(scale) * moments["epistemic"],
+            "mean": predictive.mean,
+            "variance": predictive.variance,
+            "epistemic": predictive.epistemic,
         }
 
     exported = jax.export.export(jax.jit(predictor), platforms=platforms)(specification)
-    _write(Path(path), bytes(exported.serialize()))
-
-
-def mixture_moments(model: Model, posterior: Posterior, inputs: PyTree) -> dict[str, Array]:
-    """Moments of the predictive mixture, in operations that leave the number of rows free."""
-
-    def one(psi: Psi, phi: Phi) -> tuple[Array, Array]:
-        parameters = model.predict(phi, psi, inputs)
-        return model.likelihood.mean(parameters), model.likelihood.variance(parameters)
-
-    def member(psi: Psi, values: Array) -> tuple[Array, Array]:
-        return jax.vmap(lambda phi: one(psi, phi))(values)
-
-    values, log_weights = posterior.particles
-    if log_weights.ndim == 2:
-        means, variances = jax.vmap(member)(posterior.psi, values)
-        means, variances = (part.reshape(-1, *part.shape[2:]) for part in (means, variances))
-    else:
-        means, variances = member(posterior.psi, values)
-    weights = jnp.exp(log_weights).reshape(-1)
-    mean = jnp.tensordot(weights, means, 1)
-    epistemic = jnp.tensordot(weights, jnp.square(means - mean[None]), 1)
-    return {
-        "mean": mean,
-        "variance": jnp.tensordot(weights, variances, 1) + epistemic,
-        "epistemic": epistemic,
-    }
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_whole(Path(path), bytes(exported.serialize()), mode=0o644)

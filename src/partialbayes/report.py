@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +21,7 @@ from partialbayes.batches import checked
 from partialbayes.callbacks import Snapshots
 from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import findings
+from partialbayes.files import write_whole
 from partialbayes.fit import Fit, History
 from partialbayes.plots.training import curves
 from partialbayes.predict import Predictive, predict
@@ -121,7 +120,9 @@ def report(
         f"<style>{_STYLE}</style></head>\n"
         f"<body><h1>{html.escape(title)}</h1>\n" + "\n".join(body) + "\n</body></html>\n"
     )
-    return _write(Path(path), page)
+    path = Path(path)
+    write_whole(path, page.encode(), mode=0o644)
+    return path
 
 
 def _some_rows(model: Model, data: Any, scale: TargetScale | None, rows: int) -> tuple[Any, Any, int]:
@@ -283,18 +284,3 @@ def _figure(caption: str, draw: Callable[..., Any], columns: int = 1) -> str:
     text = html.escape(caption)
     source = f"data:image/png;base64,{encoded}"
     return f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
-
-
-def _write(path: Path, page: str) -> Path:
-    """Under another name first, so that there is never half a page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(page)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path

@@ -6,12 +6,15 @@ column per category, a missing one among them. Each thing that is wrong is one s
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+
+from partialbayes.files import write_whole
 
 _MISSING = "(missing)"
 _MOST_CLASSES = 10  # whole numbers with more values than this are taken for amounts
@@ -62,18 +65,15 @@ def read_table(path: str | Path) -> Any:
 def write_table(path: str | Path, frame: Any) -> None:
     """Write a CSV or Parquet file, whole or not at all."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.part")
+    content = io.BytesIO()
+    if path.suffix in (".parquet", ".pq"):
+        frame.to_parquet(content, index=False)
+    else:
+        frame.to_csv(content, index=False)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix in (".parquet", ".pq"):
-            frame.to_parquet(temporary, index=False)
-        else:
-            frame.to_csv(temporary, index=False)
-        temporary.replace(path)
+        write_whole(path, content.getvalue(), mode=0o644)
     except OSError as error:
         raise TableError(f"{path} cannot be written ({error.strerror or error}).") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def learn_schema(frame: Any, target: str, task: str | None) -> Schema:
