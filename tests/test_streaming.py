@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.streaming import padded_size
+from partialbayes.batches import padded_size
 from tests.oracles import conjugate
 
 ORACLE = conjugate(num_data=200)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite, require_numbers
@@ -66,6 +67,32 @@ def pieces(batch: Batch, size: int) -> Batch:
     inputs, targets = jax.tree.map(cut, (batch.inputs, batch.targets))
     counted = jnp.pad(batch.mask, (0, count * size - rows)).reshape(count, size)
     return Batch(inputs, targets, counted, jnp.broadcast_to(batch.scale, (count,)))
+
+
+def padded_size(rows: int) -> int:
+    """The next power of two between 64 and 128, the next multiple of an eighth of one above.
+
+    Data sets of similar sizes then have one shape, and share one compiled program.
+    """
+    power = max(64, 1 << max(rows - 1, 0).bit_length())
+    step = power if power <= 128 else power // 8
+    return -(-rows // step) * step
+
+
+def pad_to(batch: Batch, rows: int) -> Batch:
+    """The same batch with rows that do not count, up to a number of rows.
+
+    By NumPy: on the device every length would be a program of its own.
+    """
+    missing = rows - batch.mask.shape[0]
+
+    def pad(leaf: Any) -> Array:
+        array = np.asarray(leaf)
+        return jnp.asarray(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
+
+    inputs, targets = jax.tree.map(pad, (batch.inputs, batch.targets))
+    mask = np.concatenate([np.asarray(batch.mask), np.zeros(missing, bool)])
+    return Batch(inputs, targets, jnp.asarray(mask), batch.scale)
 
 
 def num_batches(rows: int, batch_size: int | None) -> int:

@@ -75,7 +75,7 @@ def fit(command: Any) -> int:
         resume=command.resume,
         callbacks=() if on_terminal else [_lines()],
     )
-    if estimator.stopped_:
+    if estimator.interrupted_:
         sys.stderr.write(f"partialbayes: stopped; go on by --resume ({checkpoint} has it all)\n")
         return 130
     notes = {"table": schema._asdict(), "data": str(command.data.resolve()), "rows": len(rows)}

@@ -13,19 +13,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partialbayes import methods
+from partialbayes.batches import pad_to, padded_size
 from partialbayes.estimator_settings import Settings, build_algorithm
 from partialbayes.exporting import export
 from partialbayes.fit import TrainingDivergedError, fit
 from partialbayes.predict import Predictive, predict
 from partialbayes.saving import load, save
-from partialbayes.streaming import blank_follower, follow, pad_to, padded_size, update
+from partialbayes.streaming import blank_follower, follow, update
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Posterior
 
@@ -113,11 +113,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
             if error.fit is None:
                 raise
             trained = error.fit
-        self.posterior_, self.history_, self.report_ = trained
-        done, end = len(self.history_.steps["loss"]), epochs * batches
-        if validation is not None and self.patience is not None:
-            end = min(end, self.history_.best_step + self.patience * batches)
-        self.stopped_ = done < end  # by Ctrl-C
+        self.posterior_, self.history_, self.report_, self.interrupted_ = trained
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
         recent = slice(-self.memory, None)
@@ -146,12 +142,12 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
                 )
             else:
                 self._follower = blank_follower(self.algorithm_, new, self.memory, posterior, self._seed)
-        if self._follower.seen < _ENOUGH_ROWS <= self._follower.seen + len(inputs):
+        enough = self._follower.seen + len(inputs) >= _ENOUGH_ROWS
+        if enough and self._follower.seen < _ENOUGH_ROWS:
             self.algorithm_ = self._algorithm(inputs.shape[1], targets)
             self.model_ = self.algorithm_.model
             self._follower = self._follower._replace(algorithm=self.algorithm_)
         # Few rows, replayed often, would be learned by heart.
-        enough = self._follower.seen + len(inputs) >= _ENOUGH_ROWS
         replays = self.replays if enough else min(self.replays, 10)
         self._follower, infos = update(
             self._follower, new, replays=replays, batch_size=max(self.batch_size, _REPLAYED)
@@ -303,6 +299,7 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         metadata = {
             "estimator": type(self).__name__,
             "params": params,
+            "settings": self._settings._asdict(),
             "input_shift": self.input_shift_.tolist(),
             "input_scale": self.input_scale_.tolist(),
             "feature_names": getattr(self, "feature_names_in_", np.zeros(0)).tolist(),
@@ -337,14 +334,12 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         if metadata["classes"] is not None:
             estimator.classes_ = np.asarray(metadata["classes"])
         estimator.target_scale_ = saved.target_scale
-        estimator.model_, estimator.posterior_ = saved.model, saved.posterior
+        settings = metadata["settings"]
+        estimator._settings = Settings(**{**settings, "sizes": tuple(settings["sizes"])})
+        estimator.algorithm_ = build_algorithm(estimator._settings)
+        estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
         if saved.history is not None:
             estimator.history_ = saved.history
-        settings = (
-            saved.model,
-            methods.Budget(estimator.num_particles, optax.adam(estimator.learning_rate or cls._rate)),
-        )
-        estimator.algorithm_ = methods.build(estimator.method, *settings)
         estimator._seed, estimator._recent, estimator._follower = 0, None, None
         return estimator
 

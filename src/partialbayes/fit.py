@@ -59,11 +59,13 @@ class Fit(NamedTuple):
         posterior: The best posterior, after the algorithm's second stage if it has one.
         history: What happened, step by step.
         report: What the second stage has to say (R-hat, acceptance, evidence, …); empty without.
+        interrupted: Whether Ctrl-C ended the run; early stopping does not count.
     """
 
     posterior: Posterior
     history: History
     report: Report
+    interrupted: bool = False
 
 
 class TrainingDivergedError(RuntimeError):
@@ -191,7 +193,7 @@ def fit(
                 "validation data and the scale of inputs and targets, or use a smaller learning rate."
             )
         carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
-    trained = result(plan, carry, done, held_out is not None)
+    trained = result(plan, carry, done, held_out is not None)._replace(interrupted=not finished)
     if algorithm.finish is None or source.whole is None or not finished:
         return trained
     posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)

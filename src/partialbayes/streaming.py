@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int
 
-from partialbayes.batches import checked
+from partialbayes.batches import checked, pad_to, padded_size
 from partialbayes.checks import require_count, require_kind
-from partialbayes.types import Algorithm, Batch, Info, Params, Posterior, PRNGKey, Report
+from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
 
 
 class Follower(NamedTuple):
@@ -101,7 +101,7 @@ def blank_follower(
     key_start, key_follower = jax.random.split(key)
     state = _init(algorithm, key_start)
     if posterior is not None:
-        state = _start_from(state, posterior)
+        state = _start_from(algorithm, state, posterior)
 
     def empty(leaf: Array) -> Array:
         return jnp.zeros((memory, *leaf.shape[1:]), leaf.dtype)
@@ -209,46 +209,17 @@ def _update(
     return state, memory, both
 
 
-def padded_size(rows: int) -> int:
-    """The next power of two between 64 and 128, the next multiple of an eighth of one above.
-
-    Data sets of similar sizes then have one shape, and share one compiled program.
-    """
-    power = max(64, 1 << max(rows - 1, 0).bit_length())
-    step = power if power <= 128 else power // 8
-    return -(-rows // step) * step
-
-
-def pad_to(batch: Batch, rows: int) -> Batch:
-    """The same batch with rows that do not count, up to a number of rows.
-
-    By NumPy: on the device every length would be a program of its own.
-    """
-    missing = rows - batch.mask.shape[0]
-
-    def pad(leaf: Any) -> Array:
-        array = np.asarray(leaf)
-        return jnp.asarray(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
-
-    inputs, targets = jax.tree.map(pad, (batch.inputs, batch.targets))
-    mask = np.concatenate([np.asarray(batch.mask), np.zeros(missing, bool)])
-    return Batch(inputs, targets, jnp.asarray(mask), batch.scale)
-
-
-def _start_from(state: Any, posterior: Posterior) -> PyTree:
-    """A fresh state with the ψ and particles of a posterior in it."""
-    fields = getattr(state, "_fields", ())
-    if set(fields) == {"psi", "optimizer", "particles", "kernel"}:
-        particles = posterior.particles
-        if jax.tree.map(jnp.shape, particles) == jax.tree.map(jnp.shape, state.particles):
-            return state._replace(psi=posterior.psi, particles=particles)
+def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:
+    """The state with the ψ and particles of a posterior in it."""
+    if algorithm.restart is None:
         raise ValueError(
-            f"posterior has particles of shape {particles.values.shape}, but the algorithm's have "
-            f"{state.particles.values.shape}; use the num_particles and the model of the posterior."
+            "posterior: only ohsmc and map_estimate can go on from a posterior; start this method from "
+            "scratch, without it."
         )
-    if fields == ("params", "optimizer") and posterior.particles.values.shape[:-1] == (1,):
-        return state._replace(params=Params(posterior.particles.values[0], posterior.psi))
-    raise ValueError(
-        "posterior: only ohsmc and map_estimate can go on from a posterior; start this method from "
-        "scratch, without it."
-    )
+    mine = jax.eval_shape(algorithm.posterior, state)
+    if jax.tree.map(jnp.shape, posterior) != jax.tree.map(jnp.shape, mine):
+        raise ValueError(
+            f"posterior has particles of shape {posterior.particles.values.shape}, but the algorithm's "
+            f"have {mine.particles.values.shape}; use the num_particles and the model of the posterior."
+        )
+    return algorithm.restart(state, posterior)

@@ -341,6 +341,8 @@ class Algorithm(NamedTuple):
         posterior: ``state -> Posterior``.
         finish: ``(key, posterior, data) -> (posterior, report)``, called once after training with
             the best posterior and all the data; None if there is nothing left to do. See `then`.
+        restart: ``(state, posterior) -> state`` that goes on from a posterior of the same shapes;
+            None if a posterior does not say where to go on. See `follow`.
     """
 
     model: Model
@@ -348,3 +350,4 @@ class Algorithm(NamedTuple):
     step: Callable[[PRNGKey, Any, Batch], tuple[Any, Info]]
     posterior: Callable[[Any], Posterior]
     finish: Callable[[PRNGKey, Posterior, Batch], tuple[Posterior, Report]] | None = None
+    restart: Callable[[Any, Posterior], Any] | None = None

@@ -76,4 +76,7 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
         values = state.params.phi[None, :]
         return Posterior(state.params.psi, Particles(values, jnp.zeros(1, values.dtype)))
 
-    return Algorithm(model, init, step, posterior)
+    def restart(state: MapState, posterior: Posterior) -> MapState:
+        return state._replace(params=Params(posterior.particles.values[0], posterior.psi))
+
+    return Algorithm(model, init, step, posterior, restart=restart)

@@ -119,7 +119,10 @@ def ohsmc(
     def posterior(state: OhsmcState) -> Posterior:
         return Posterior(state.psi, state.particles)
 
-    return Algorithm(model, init, step, posterior)
+    def restart(state: OhsmcState, posterior: Posterior) -> OhsmcState:
+        return state._replace(psi=posterior.psi, particles=posterior.particles)
+
+    return Algorithm(model, init, step, posterior, restart=restart)
 
 
 def batch_target(model: Model, psi: Psi, batch: Batch) -> Target:
