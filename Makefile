@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-all bench studies lint format lock clean
+.PHONY: help demo test test-all docs figures bench studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -25,6 +25,14 @@ test: $(READY)   ## the tests, without the slow statistical ones
 
 test-all: $(READY)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -n auto -m ""
+
+docs: $(READY)   ## the site, to docs/_build/html/index.html; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+figures: $(READY) ## draw the gallery's pictures again (a few minutes)
+	cd docs/figures && for script in ../../examples/gallery/*.py ../../examples/drifting_stream.py; do \
+	    MPLBACKEND=Agg ../../$(BIN)/python $$script || exit 1; done
 
 bench: $(READY)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
@@ -48,4 +56,4 @@ lock:            ## write requirements.lock anew (needs uv)
 	    --generate-hashes --no-header -o requirements.lock
 
 clean:           ## remove the environment and the caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache

@@ -48,7 +48,7 @@ late = error[-BATCHES // 5 :].mean()
 print(f"error in the last fifth {late:.3f}, spread of the truth {curves.std():.3f}")
 print(f"milliseconds per batch: {1e3 * np.median(seconds[3:]):.1f}")
 figure, axes = plt.subplots(
-    2, 1, figsize=(7, 5), sharex=True, height_ratios=(3, 1), layout="constrained"
+    2, 1, figsize=(7, 4.2), sharex=True, height_ratios=(3, 1), layout="constrained"
 )
 for index, x in enumerate(SHOWN):
     colour = f"C{index}"
@@ -60,4 +60,4 @@ axes[0].set(ylabel="y", title="Following a stream that drifts, and turns over ha
 axes[0].legend(frameon=False, ncols=3)
 axes[1].plot(times, ess, color="0.3", lw=1)
 axes[1].set(xlabel="share of the stream", ylabel="ESS of 200", ylim=(0, 200))
-figure.savefig("drifting_stream.png", dpi=120)
+figure.savefig("drifting_stream.png", dpi=75)

@@ -22,6 +22,9 @@ def examples():
     finder = doctest.DocTestFinder(exclude_empty=True)
     for name in MODULES:
         module = importlib.import_module(name)
+        if ">>>" in (module.__doc__ or ""):
+            test = doctest.DocTestParser().get_doctest(module.__doc__, {}, name, module.__file__, 0)
+            yield pytest.param(test, id=name)
         for owner, member in inspect.getmembers(module):
             if getattr(member, "__module__", None) == name and not owner.startswith("_"):
                 for test in finder.find(member, f"{name}.{owner}", module=False, globs={}):
@@ -47,11 +50,12 @@ def public_names():
                 yield f"{name}.{inner}", getattr(member, inner)
 
 
-def test_every_public_function_has_an_example():
+def test_every_public_function_and_class_has_an_example():
     without = {
         name
         for name, member in public_names()
-        if inspect.isfunction(member) and ">>>" not in (member.__doc__ or "")
+        if (inspect.isfunction(member) or inspect.isclass(member))
+        and ">>>" not in (member.__doc__ or "")
     }
     assert not without
 

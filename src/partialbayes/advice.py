@@ -27,6 +27,11 @@ class Candidate(NamedTuple):
         log_evidence: Of the training rows at the trained ψ, from an exact posterior as in `refine`;
             NaN for MAP, and where it was not reached.
         seconds: What it took here: its share of the training, and its own exact posterior.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0).dim
+        31
     """
 
     name: str
@@ -47,6 +52,12 @@ class Advice(NamedTuple):
         rows: Every candidate, the best NLPD first, and MAP for comparison.
         recommended: The candidate with the fewest weights whose NLPD is within one standard error
             of the best, difference taken row by row.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> row = pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0)
+        >>> pb.Advice((row,), row).recommended.name
+        'biases'
     """
 
     rows: tuple[Candidate, ...]

@@ -91,6 +91,11 @@ def advise(
         key: A ``jax.random.key`` or a whole number to make one from.
         progress: Whether to show progress bars.
 
+    Raises:
+        ValueError: ``num_particles`` or an entry of ``top`` is no whole number of at least 1; the
+            prior has learned scales; or the data do not fit the network or the likelihood.
+        TypeError: ``network`` is not a `Network`.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-2.0, 2.0, 30)[:, None]

@@ -102,6 +102,9 @@ def blocks(size: int = 1) -> Schedule:
     Args:
         size: Rows per block; the last may be shorter.
 
+    Raises:
+        ValueError: ``size`` is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> pb.annealing.blocks(2)(3)
@@ -127,6 +130,9 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
         first: Rows in the first block.
         ratio: Rows seen after a block over rows seen before it; more than one.
 
+    Raises:
+        ValueError: ``first`` is not a whole number of at least 1, or ``ratio`` is not above 1.
+
     Example:
         >>> import partialbayes as pb
         >>> pb.annealing.geometric_blocks()(5).sum(axis=1)
@@ -150,6 +156,9 @@ def tempering(temperatures: Sequence[float] | Any) -> Schedule:
 
     Args:
         temperatures: Increasing numbers in (0, 1], the last one 1; a leading 0 is understood.
+
+    Raises:
+        ValueError: ``temperatures`` do not increase from above 0 to exactly 1.
 
     Example:
         >>> import partialbayes as pb

@@ -37,6 +37,12 @@ class Progress(NamedTuple):
         best_step: The step of the best posterior so far; 0 if there is none yet.
         best: That posterior. Copy it to keep it: the next piece may reuse its memory.
         current: ``() ->`` the posterior at the end of the piece; to be copied likewise.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> def show(progress):
+        ...     print(progress.begin, "of", progress.num_steps)
+        >>> callbacks = [show]  # fit(..., callbacks=callbacks) calls it after each piece
     """
 
     begin: int

@@ -25,7 +25,16 @@ VERSION = 1
 
 
 class CheckpointError(RuntimeError):
-    """A file could not be written or read; the message says why and what to do."""
+    """A file could not be written or read; the message says why and what to do.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> try:
+        ...     pb.load("nowhere")
+        ... except pb.CheckpointError:
+        ...     print("there is no such folder")
+        there is no such folder
+    """
 
 
 def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> None:

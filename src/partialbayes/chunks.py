@@ -29,6 +29,10 @@ def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int |
         particle_chunk: Particles at a time; all of them by default.
         data_chunk: Rows of data at a time; all of them by default.
 
+    Raises:
+        TypeError: ``model`` is not a `Model`.
+        ValueError: A chunk is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

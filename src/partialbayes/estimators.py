@@ -22,7 +22,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
     Args:
         hidden: Widths of the hidden layers.
         stochastic: Which weights are random: "last" (layer), "first", "biases", "all", or any
-            selection of the library (a glob such as "layers/1/**", a `Subset`, a predicate).
+            selection of the library (a glob such as ``"layers/1/**"``, a `Subset`, a predicate).
         method: How to train: a name that ``partialbayes methods`` lists, such as "ohsmc" or
             "map_estimate+nuts"; or a function from the model to an algorithm.
         num_particles: Samples of the random weights.

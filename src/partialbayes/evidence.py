@@ -46,6 +46,11 @@ class Evidence(NamedTuple):
     Attributes:
         log_evidence: log Ẑ.
         standard_error: Of log Ẑ, to first order that of Ẑ/Z.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> pb.evidence.evidence_from_runs(jnp.array([-1.0, -1.0])).log_evidence
+        Array(-1., dtype=float32)
     """
 
     log_evidence: Scalar
@@ -86,6 +91,9 @@ def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:
 
     Args:
         log_evidences: log Ẑ of each run; at least two.
+
+    Raises:
+        ValueError: There is only one run.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

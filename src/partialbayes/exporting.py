@@ -41,6 +41,9 @@ def export(
         platforms: What to compile for, such as ``("cpu", "cuda", "tpu")``; the present one by
             default.
 
+    Raises:
+        ValueError: ``inputs`` holds no rows.
+
     Example:
         >>> import tempfile, jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

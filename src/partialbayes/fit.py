@@ -44,6 +44,12 @@ class History(NamedTuple):
         evaluated: The steps after which validation was scored (counted from 1).
         validation_nlpd: The score there; empty if there was no validation data.
         best_step: The step whose posterior was returned.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
+        >>> history.validation_nlpd.min()
+        np.float64(1.0)
     """
 
     steps: dict[str, Float[np.ndarray, " step"]]
@@ -60,6 +66,11 @@ class Fit(NamedTuple):
         history: What happened, step by step.
         report: What the second stage has to say (R-hat, acceptance, evidence, …); empty without.
         interrupted: Whether Ctrl-C ended the run; early stopping does not count.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.Fit._fields  # of trained = pb.fit(...)
+        ('posterior', 'history', 'report', 'interrupted')
     """
 
     posterior: Posterior
@@ -74,6 +85,12 @@ class TrainingDivergedError(RuntimeError):
     Attributes:
         step: The first step at which it did.
         fit: The best posterior before that, and the history up to it; None if there is none.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> error = pb.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+        >>> error.step, error.fit  # except pb.TrainingDivergedError as error: …
+        (12, None)
     """
 
     def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:

@@ -61,6 +61,11 @@ def fit_many(
         One `Fit` per run. A run that diverged does not stop the others: its history holds NaN
         from that step on, its posterior is the best before, and a warning is logged.
 
+    Raises:
+        ValueError: What says how many runs there are disagrees, nothing says it, or the data do
+            not fit; as in `fit`.
+        CheckpointError: As in `fit`.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -43,6 +43,11 @@ def partial_bnn(
         likelihood: How the targets are distributed given the network's outputs.
         prior: Prior of the random weights; standard normal if not given.
 
+    Raises:
+        ValueError: ``stochastic`` matches no weight; the message names the nearest paths.
+        TypeError: ``network``, ``likelihood`` or ``prior`` is something else, such as a builder
+            without its brackets.
+
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])

@@ -42,6 +42,9 @@ def learned(start: Any = 1.0) -> Learned:
     Args:
         start: Its value before training; an array learns one value per entry.
 
+    Raises:
+        ValueError: ``start`` is not positive and finite.
+
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(0.5))

@@ -288,6 +288,10 @@ def predict(
         The predictive: mean, variance and its parts, quantiles, densities, samples, class
         probabilities, each computed when it is asked for.
 
+    Raises:
+        ValueError: ``inputs`` are not numbers, not finite or have no rows; or ``target_scale`` is
+            given for classes or counts.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
@@ -327,6 +331,9 @@ def log_predictive_density(
         data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
         particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
             default.
+
+    Raises:
+        ValueError: The data do not fit the network or the likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -52,6 +52,10 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
             ``learned(start)`` to train it by maximum marginal likelihood along with ψ, also
             inside the others.
 
+    Raises:
+        ValueError: ``scale`` is not positive, or ``mean`` or ``scale`` is not one per stochastic
+            weight, or a pattern matches none.
+
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.normal(scale=pb.learned(1.0))
@@ -68,6 +72,9 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     Args:
         mean: A number, or one per stochastic weight.
         scale: As in `normal`; the standard deviation is √2 times this.
+
+    Raises:
+        ValueError: As in `normal`.
 
     Example:
         >>> import partialbayes as pb
@@ -86,6 +93,9 @@ def student_t(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorB
         degrees: Degrees of freedom; the variance is infinite up to 2.
         mean: A number, or one per stochastic weight.
         scale: As in `normal`.
+
+    Raises:
+        ValueError: ``degrees`` is not positive; as in `normal`.
 
     Example:
         >>> import partialbayes as pb
@@ -107,6 +117,9 @@ def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     Args:
         params: The weights, a tree like the network's own; or the pretrained network itself.
         scale: As in `normal`.
+
+    Raises:
+        ValueError: The shapes of ``params`` are not the network's.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -139,6 +152,9 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
     Args:
         shape: Half the number of observations it is worth.
         rate: Half their sum of squares; the mode of the variance is rate / (shape + 1).
+
+    Raises:
+        ValueError: ``shape`` or ``rate`` is not positive.
 
     Example:
         >>> import partialbayes as pb
@@ -179,6 +195,9 @@ def custom(
         sample: ``(key, num) -> (num, dim)``.
         moments: Mean and variance of each weight, for kernels that use them; estimated from 4096
             draws if not given.
+
+    Raises:
+        ValueError: ``log_density`` or ``sample`` gives another shape than it must.
 
     Example:
         >>> import jax, partialbayes as pb

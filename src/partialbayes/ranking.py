@@ -31,6 +31,9 @@ def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
         params: The network's parameters, such as ``network.init(key)`` of a pretrained one.
         among: Which weights to choose from; all by default.
 
+    Raises:
+        ValueError: From `partial_bnn`: ``count`` is more than there are to choose from.
+
     Example:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([2, 20, 1])
@@ -65,6 +68,9 @@ def most_variable_gradient(
         likelihood: The likelihood; learned and sampled parameters at their starting values.
         data: A pair ``(inputs, targets)``.
         among: Which weights to choose from; all by default.
+
+    Raises:
+        ValueError: The data do not fit; or, from `partial_bnn`, ``count`` is more than there are.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

@@ -89,6 +89,10 @@ def report(
     Returns:
         The path.
 
+    Raises:
+        TypeError: ``model`` is not a `Model`.
+        ValueError: The data do not fit it.
+
     Example:
         >>> import pathlib, tempfile, numpy as np, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -163,6 +163,9 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
         threshold: Share of J, in (0, 1].
         scheme: What to resample with.
 
+    Raises:
+        ValueError: ``threshold`` is not within (0, 1].
+
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
@@ -198,6 +201,10 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
     Args:
         entropy: Strength of the regularisation, as a share of the mean squared distance.
         num_iterations: Iterations of Sinkhorn's algorithm; a smaller entropy needs more.
+
+    Raises:
+        ValueError: ``entropy`` is not positive, or ``num_iterations`` not a whole number of at
+            least 1.
 
     Example:
         >>> import partialbayes as pb

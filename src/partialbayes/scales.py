@@ -53,6 +53,9 @@ def per_layer(scale: Any) -> PerLayer:
         scale: ``learned(start)``, where each layer learns its own; or numbers, one per such layer,
             in the order in which the network defines them.
 
+    Raises:
+        ValueError: From `partial_bnn`: numbers are given for another number of layers.
+
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.normal(scale=pb.priors.per_layer(pb.learned(1.0)))

@@ -31,6 +31,12 @@ class Split:
         split: ``params -> (phi, psi)``; latents take their starting values.
         merge: ``(phi, psi) -> params``.
         latents: ``phi -> {name: array}``, the likelihood's random parameters.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> split = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian()).split
+        >>> split.dim
+        10
     """
 
     leaves: tuple[Leaf, ...]
@@ -96,6 +102,10 @@ def split_weights(
     Returns:
         The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
         is stochastic in part holds its other weights as one flat array.
+
+    Raises:
+        ValueError: ``stochastic`` matches no weight.
+        TypeError: It is no selection.
 
     Example:
         >>> import jax, partialbayes as pb

@@ -16,6 +16,12 @@ class StalledError(RuntimeError):
     Attributes:
         temperatures: As far as it came.
         fit: The `Fit` of the stage before, where there was one.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> error = pb.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
+        >>> float(error.temperatures[-1])  # except pb.StalledError as error: …
+        0.2
     """
 
     def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:

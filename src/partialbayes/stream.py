@@ -44,6 +44,10 @@ def stream(source: Any, *, batch_size: int, num_rows: int | None = None, seed: i
         num_rows: N, rows per epoch; known already for a pair of arrays.
         seed: Of the order of the rows of a pair of arrays.
 
+    Raises:
+        ValueError: ``num_rows`` is missing or wrong, or ``source`` is an iterator, which would be
+            used up after one epoch.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x, y = np.zeros((1000, 3), np.float32), np.zeros(1000, np.float32)

@@ -63,6 +63,11 @@ def follow(
         posterior: Where to start from, as `fit` returned it; from scratch if None.
         key: A ``jax.random.key`` or a whole number to make one from.
 
+    Raises:
+        TypeError: ``algorithm`` is not an `Algorithm`.
+        ValueError: ``memory`` is not a whole number of at least 1, the data do not fit, or the
+            method cannot go on from a posterior.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
@@ -133,6 +138,10 @@ def update(
 
     Returns:
         The follower, and what each step reported (ESS, loss, …).
+
+    Raises:
+        ValueError: There are more new rows than the memory holds, or they do not fit the model.
+        TypeError: ``follower`` is not from `follow`.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -47,6 +47,10 @@ class Leaf(NamedTuple):
         position: Its place in the order in which the network defines its weights.
         fan_in: How many units feed each unit of a kernel; 1 for vectors and scalars.
         ordered: Whether that order is known; trained dictionaries come back sorted by name.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> chosen = pb.where(lambda leaf: leaf.name == "kernel" and leaf.fan_in > 10)
     """
 
     path: str
@@ -144,6 +148,10 @@ def paths(*patterns: str) -> Subset:
     ``*`` stands for any characters within one name, ``**`` for any number of names:
     ``"layers/2/**"`` is all of layer 2, ``"**/bias"`` every bias, ``"**"`` everything.
 
+    Raises:
+        ValueError: From `partial_bnn`, where a pattern matches no weight; it names the nearest.
+        TypeError: A pattern is not text.
+
     Example:
         >>> import partialbayes as pb
         >>> chosen = pb.paths("layers/2/**") | pb.paths("**/bias")
@@ -168,6 +176,10 @@ def paths(*patterns: str) -> Subset:
 
 def layer(*indices: int) -> Subset:
     """Whole layers by position: ``layer(0)`` is the first, ``layer(-1)`` the last.
+
+    Raises:
+        ValueError: From `partial_bnn`: there is no such layer, or the order of the layers is not
+            known.
 
     Example:
         >>> import partialbayes as pb
@@ -250,6 +262,10 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
     Args:
         masks_by_path: From a leaf's path to an array of its shape, True for stochastic weights.
 
+    Raises:
+        ValueError: From `partial_bnn`: a path is unknown, or its mask not boolean or of another
+            shape.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> chosen = pb.subsets.mask({"layers/0/kernel": np.array([[True, False, False]])})
@@ -289,6 +305,9 @@ def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) 
         fraction: Between 0 and 1; at least one weight is chosen.
         among: Which weights to choose from; all by default.
         seed: Whole number.
+
+    Raises:
+        ValueError: ``fraction`` is not within (0, 1].
 
     Example:
         >>> import partialbayes as pb

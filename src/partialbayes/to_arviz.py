@@ -46,6 +46,10 @@ def to_arviz(
         The group posterior has a variable for every weight with a random entry, its path with dots;
         sample_stats has the ``particle`` of each draw and its ``weight``.
 
+    Raises:
+        ValueError: ``num_draws`` is not a whole number of at least 1, or the data do not fit.
+        ImportError: ArviZ is not installed.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

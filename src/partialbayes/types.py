@@ -3,6 +3,16 @@
 Two letters run through everything: **phi** (φ) is the stochastic part of the weights, one flat
 vector of ``dim`` numbers per particle; **psi** (ψ) is the deterministic rest, a pytree.
 Weights of particles live in the log domain, normalised: ``logsumexp(log_weights) == 0``.
+
+Example:
+    >>> import jax, partialbayes as pb
+    >>> from partialbayes.types import Chunks, Likelihood, Moments, Move, Prior
+    >>> model = pb.in_chunks(pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian()), 100)
+    >>> isinstance(model.likelihood, Likelihood), isinstance(model.prior, Prior), model.chunks
+    (True, True, Chunks(particles=100, rows=None))
+    >>> phi, psi = model.init(jax.random.key(0))  # Params; psi is a Psi
+    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.forgetting(), Move)
+    (True, True)
 """
 
 from __future__ import annotations
@@ -16,9 +26,13 @@ if TYPE_CHECKING:
     from partialbayes.splits import Split
 
 PRNGKey: TypeAlias = Key[Array, ""]
+"""A typed key of ``jax.random``."""
 Phi: TypeAlias = Float[Array, " dim"]
+"""The random weights of one particle."""
 Scalar: TypeAlias = Float[Array, ""]
+"""One number, as an array."""
 LogDensity: TypeAlias = Callable[[Any], Any]
+"""From one φ to a log-density, up to a constant."""
 Info: TypeAlias = dict[str, Scalar]
 """What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
 data point; those with particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
@@ -32,6 +46,10 @@ class Particles(NamedTuple):
 
     In the posterior of an ensemble both arrays have one more, leading, member axis, and the
     weights are normalised over members and particles together.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> cloud = pb.Particles(jnp.zeros((4, 2)), jnp.full(4, -jnp.log(4.0)))
     """
 
     values: Float[Array, "*member particle dim"]
@@ -46,6 +64,11 @@ class Batch(NamedTuple):
         targets: Pytree of arrays with a leading example axis.
         mask: True for the rows that count; the others are padding.
         scale: N / M, data-set size over the number of rows that count.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> x = jnp.ones((8, 1))
+        >>> half = pb.Batch(x, x, mask=jnp.arange(8) < 4, scale=jnp.asarray(2.0))  # 4 of 8 rows count
     """
 
     inputs: PyTree
@@ -86,6 +109,12 @@ class Network(NamedTuple):
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
             not, and they are in alphabetical order, layers cannot be chosen by position.
         recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> line = pb.Network(lambda key: {"w": jax.random.normal(key, (2, 1))}, lambda p, x: x @ p["w"])
+        >>> pb.partial_bnn(line, "w", pb.gaussian()).split.dim
+        2
     """
 
     init: Callable[[PRNGKey], PyTree]
@@ -225,6 +254,13 @@ class Model(NamedTuple):
         chunks: How much is done at a time, in training and in prediction; see `in_chunks`.
         recipes: How its network, likelihood and prior were made, None where that is not known;
             what `save` writes down.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> params = model.init(jax.random.key(0))
+        >>> params.phi.shape, model.outputs(params.phi, params.psi, jax.numpy.ones((3, 1))).shape
+        ((10,), (3, 1))
     """
 
     init: Callable[[PRNGKey], Params]
@@ -318,6 +354,14 @@ class Posterior(NamedTuple):
     """What training returns: ψ and weighted samples of φ given the data.
 
     An ensemble has a leading member axis on every leaf, ``psi`` included.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.ohsmc(model, num_particles=20)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))
+        >>> posterior.particles.values.shape, sorted(posterior.psi.network)
+        ((20, 10), ['layers/1/bias', 'layers/1/kernel'])
     """
 
     psi: Psi
@@ -343,6 +387,14 @@ class Algorithm(NamedTuple):
             the best posterior and all the data; None if there is nothing left to do. See `then`.
         restart: ``(state, posterior) -> state`` that goes on from a posterior of the same shapes;
             None if a posterior does not say where to go on. See `follow`.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.map_estimate(model)
+        >>> state = algorithm.init(jax.random.key(0))
+        >>> algorithm.posterior(state).particles.values.shape
+        (1, 10)
     """
 
     model: Model

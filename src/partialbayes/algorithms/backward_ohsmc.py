@@ -79,6 +79,10 @@ def backward_ohsmc(
             ``when_ess_below(0.5)`` by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: ``variance`` is not positive, or ``num_particles`` or ``warm_up`` no whole number of
+            at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

@@ -88,6 +88,10 @@ def ekf(
         num_particles: J, the number of draws.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: The prior is not normal, ``covariance`` is neither of the two, or ``variance``
+            is not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

@@ -32,6 +32,9 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
         A method whose posterior has a leading member axis on every leaf. What it reports is the
         mean over members.
 
+    Raises:
+        ValueError: ``num_members`` is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

@@ -90,6 +90,9 @@ def monte_carlo(
         num_samples: S, draws of the prior per step.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: ``num_samples`` is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

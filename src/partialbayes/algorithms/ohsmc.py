@@ -69,6 +69,10 @@ def ohsmc(
             all of them by default. The gradient stays unbiased and its backward pass costs K
             particles instead of J.
 
+    Raises:
+        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
+            1, or the kernel needs a prior that this one is not (normal, or with a variance).
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

@@ -62,6 +62,9 @@ def particle_gradient_descent(
             λ the largest curvature of the log-posterior in φ, of the order of N.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: ``num_particles`` is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

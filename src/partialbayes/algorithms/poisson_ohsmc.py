@@ -71,6 +71,12 @@ def poisson_ohsmc(
         num_particles: J, the number of samples of φ.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: ``log_c`` or ``intensity`` is not positive, or a count is not a whole number of
+            at least 1.
+        TrainingDivergedError: From `fit`, where ``log_c`` turned out too small; it says by how
+            much.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())

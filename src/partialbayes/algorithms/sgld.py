@@ -69,6 +69,10 @@ def sgld(
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default, and
             ``optax.set_to_zero()`` keeps ψ where it is.
 
+    Raises:
+        ValueError: ``num_samples`` or ``every`` is not a whole number of at least 1, or
+            ``burn_in`` is negative.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

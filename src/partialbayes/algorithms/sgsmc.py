@@ -44,6 +44,9 @@ def sgsmc(
         gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
             all of them by default.
 
+    Raises:
+        ValueError: As in `smc`.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

@@ -73,6 +73,11 @@ def smc(
         gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
             all of them by default. Unbiased; the backward pass then costs K instead of J.
 
+    Raises:
+        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
+            1; or the kernel does not leave its target invariant, as `random_walk` and `forgetting`
+            do not.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

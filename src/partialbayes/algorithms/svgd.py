@@ -58,6 +58,9 @@ def svgd(
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         particle_optimizer: Any Optax transformation, for the particles; Adam at 0.01 by default.
 
+    Raises:
+        ValueError: ``num_particles`` is below 2.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

@@ -90,6 +90,10 @@ def swag(
         optimizer: Any Optax transformation, for the whole run; Adam at 0.01 by default. A
             schedule may give warm-up and averaging different rates.
 
+    Raises:
+        ValueError: ``rank`` is 1 or negative, ``num_samples`` or ``every`` is not a whole number
+            of at least 1, or ``warm_up`` is negative.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

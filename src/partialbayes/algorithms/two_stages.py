@@ -68,6 +68,9 @@ def second_stage(
     Returns:
         The new posterior and the sampler's report.
 
+    Raises:
+        ValueError: The data do not fit the network or the likelihood.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

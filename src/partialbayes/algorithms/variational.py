@@ -108,6 +108,10 @@ def mean_field_vb(
         optimizer: Any Optax transformation, for q and ψ together (`VariationalParams`); Adam at
             0.01 by default.
 
+    Raises:
+        ValueError: ``num_samples`` or ``num_particles`` is not a whole number of at least 1, or
+            ``initial_scale`` not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -134,6 +138,9 @@ def full_rank_vb(
             at the network's own starting weights.
         optimizer: Any Optax transformation, for q and ψ together (`VariationalParams`); Adam at
             0.01 by default.
+
+    Raises:
+        ValueError: As in `mean_field_vb`.
 
     Example:
         >>> import partialbayes as pb

@@ -34,6 +34,10 @@ def adapted_hamiltonian(
         num_steps: Trajectories per move.
         target_acceptance: Mean acceptance to steer towards, in (0, 1).
 
+    Raises:
+        ValueError: A count is not a whole number of at least 1, or ``target_acceptance`` not
+            within (0, 1).
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.adapted_hamiltonian(num_leapfrog_steps=5)

@@ -31,6 +31,10 @@ def adapted_metropolis(
         target_acceptance: Mean acceptance to steer towards, in (0, 1); 0.234 is best for a random
             walk in many dimensions.
 
+    Raises:
+        ValueError: ``num_steps`` is not a whole number of at least 1, or ``target_acceptance`` not
+            within (0, 1).
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.adapted_metropolis(num_steps=10)

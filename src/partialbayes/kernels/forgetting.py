@@ -39,6 +39,10 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
         covariance: "full" follows the correlations of the particles, and needs more particles than
             weights; "diagonal" treats every weight alone.
 
+    Raises:
+        ValueError: ``covariance`` is neither of the two; or, from `ohsmc`, the prior has no
+            variance.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.forgetting()

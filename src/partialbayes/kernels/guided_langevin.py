@@ -29,6 +29,9 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         variance: Variance (not standard deviation) of the random walk it stands for; a number or
             one per weight.
 
+    Raises:
+        ValueError: ``variance`` is not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.guided_langevin(0.01)

@@ -30,6 +30,10 @@ def hamiltonian(
         num_steps: Trajectories per move.
         inverse_mass: Diagonal of the inverse mass matrix; best near the target's variances.
 
+    Raises:
+        ValueError: ``step_size`` or ``inverse_mass`` is not positive, or a count not a whole
+            number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.hamiltonian(step_size=0.05, num_leapfrog_steps=20)

@@ -31,6 +31,9 @@ def unadjusted_langevin(
             gradient.
         num_steps: Steps per move.
 
+    Raises:
+        ValueError: ``variance`` is not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.unadjusted_langevin(1e-4, num_steps=5)

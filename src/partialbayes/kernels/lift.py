@@ -19,6 +19,9 @@ def lift(kernel: Kernel, num_steps: int = 1) -> Move:
         kernel: A kernel on one particle, from BlackJAX or your own.
         num_steps: How often it is applied at each move.
 
+    Raises:
+        ValueError: ``num_steps`` is not a whole number of at least 1.
+
     Example:
         >>> from functools import partial
         >>> import blackjax, jax.numpy as jnp, partialbayes as pb

@@ -24,6 +24,9 @@ def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
             gradient.
         num_steps: Steps per move.
 
+    Raises:
+        ValueError: ``variance`` is not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.mala(0.01, num_steps=5)

@@ -24,6 +24,9 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
     Args:
         time: How long the process runs per step; 0.1 is a usual value.
 
+    Raises:
+        ValueError: ``time`` is not positive; or, from `ohsmc`, the prior is not normal.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.ornstein_uhlenbeck(0.1)

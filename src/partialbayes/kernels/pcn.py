@@ -46,6 +46,10 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
             independent draws from the prior.
         num_steps: Steps per move.
 
+    Raises:
+        ValueError: ``variance`` is not within (0, 1]; or, from the method that takes it, the prior
+            is not normal.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.pcn(0.1, num_steps=10)

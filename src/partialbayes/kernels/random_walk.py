@@ -18,6 +18,10 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Mo
     Args:
         variance: Variance (not standard deviation) added per step; a number or one per weight.
 
+    Raises:
+        ValueError: ``variance`` is not positive; or, from `smc` and its like, because no target is
+            kept.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.random_walk(0.01)

@@ -21,6 +21,9 @@ def random_walk_metropolis(
         variance: Variance (not standard deviation) of the proposal; a number or one per weight.
         num_steps: Steps per move.
 
+    Raises:
+        ValueError: ``variance`` is not positive.
+
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.random_walk_metropolis(0.05, num_steps=10)

@@ -46,6 +46,10 @@ def custom(
         **parameters: Positive parameters, numbers or `learned` or `sampled`; all these functions
             get their values by name.
 
+    Raises:
+        ValueError: From `fit`, where ``log_density`` does not give one number per example; from
+            `predict`, where a function that is asked for was not given.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> def logistic(outputs, targets, scale):

@@ -28,6 +28,9 @@ def bernoulli(variance: Any = None) -> Likelihood:
     Args:
         variance: There is none; an error says so.
 
+    Raises:
+        ValueError: From `fit`: targets other than 0 and 1.
+
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.bernoulli()
@@ -71,6 +74,9 @@ def categorical(variance: Any = None) -> Likelihood:
 
     Args:
         variance: There is none; an error says so.
+
+    Raises:
+        ValueError: From `fit`: labels outside 0 … C−1, or fewer than two outputs.
 
     Example:
         >>> import partialbayes as pb
@@ -121,6 +127,9 @@ def poisson(variance: Any = None) -> Likelihood:
 
     Args:
         variance: There is none, it equals the mean; an error says so.
+
+    Raises:
+        ValueError: From `fit`: targets that are not counts from 0 up.
 
     Example:
         >>> import partialbayes as pb

@@ -38,6 +38,10 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
             learn it, inside ψ; ``sampled(start)`` to give it a prior and sample it, inside φ. An
             array start makes one per output.
 
+    Raises:
+        ValueError: ``variance`` is not positive and finite; or, from `fit`, its length is not the
+            number of outputs, or targets have another shape or gaps.
+
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
@@ -83,6 +87,10 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
             mean. The density itself, and so the particles' weights, do not change; moves that
             follow the gradient by φ see the weighted one.
         minimum: Lower bound of the variance.
+
+    Raises:
+        ValueError: ``beta`` is not within [0, 1], ``minimum`` is not positive; or, from `fit`,
+            there are not two outputs for each target.
 
     Example:
         >>> import partialbayes as pb

@@ -29,6 +29,10 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
     Args:
         likelihood: Any; a custom one can leave out whole rows only.
 
+    Raises:
+        ValueError: The likelihood cannot leave anything out; or, from `fit`, all targets are
+            missing.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> likelihood = pb.likelihoods.allow_missing(pb.gaussian())

@@ -29,6 +29,10 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         covariance: A positive definite matrix; ``learned(start)`` to learn it, or
             ``sampled(start)`` to sample it, both by its Cholesky factor.
 
+    Raises:
+        ValueError: ``covariance`` is not a positive definite matrix; or, from `fit`, not of the
+            size of the outputs.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> likelihood = pb.likelihoods.multivariate_gaussian(pb.learned(jnp.eye(2)))

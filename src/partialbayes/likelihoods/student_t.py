@@ -39,6 +39,10 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
         scale: Spread of the noise, in the same forms; its standard deviation is larger by a
             factor of sqrt(degrees / (degrees − 2)).
 
+    Raises:
+        ValueError: ``degrees`` or ``scale`` is not positive; or, from `fit`, one per output was
+            given for another number of outputs.
+
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.student_t(degrees=4.0, scale=pb.learned(1.0))

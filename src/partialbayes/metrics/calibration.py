@@ -45,6 +45,9 @@ def expected_calibration_error(
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
 
+    Raises:
+        ValueError: The shapes do not belong together.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> round(float(pb.expected_calibration_error(jnp.array([0.9, 0.9]), jnp.array([1, 0]))), 3)
@@ -66,6 +69,9 @@ def classwise_calibration_error(
         probabilities: Of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
+
+    Raises:
+        ValueError: The shapes do not belong together.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -95,6 +101,9 @@ def adaptive_calibration_error(
         labels: Whole numbers from 0.
         bins: How many parts the sorted confidences are cut into; their sizes differ by one at most.
 
+    Raises:
+        ValueError: The shapes do not belong together.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> sure = jnp.array([0.9, 0.8, 0.1, 0.2])
@@ -120,6 +129,9 @@ def reliability(
         probabilities: Of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
+
+    Raises:
+        ValueError: The shapes do not belong together.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

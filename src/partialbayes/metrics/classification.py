@@ -20,6 +20,9 @@ def accuracy(
         probabilities: Of class one, or of each class.
         labels: Whole numbers from 0.
 
+    Raises:
+        ValueError: The shapes do not belong together.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.accuracy(jnp.array([0.9, 0.2]), jnp.array([1, 1])))
@@ -38,6 +41,9 @@ def brier(
     Args:
         probabilities: Of class one, or of each class.
         labels: Whole numbers from 0.
+
+    Raises:
+        ValueError: The shapes do not belong together.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -58,6 +64,9 @@ def auroc(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"
     Args:
         inside: Uncertainty (entropy, mutual information, epistemic variance) of usual inputs.
         outside: The same of inputs from elsewhere.
+
+    Raises:
+        ValueError: Either has not one number per input.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

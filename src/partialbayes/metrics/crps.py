@@ -24,6 +24,9 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scala
         predictive: From `predict`.
         targets: What was observed.
 
+    Raises:
+        ValueError: The targets are classes.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -62,6 +62,9 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         targets: What was observed. Rows with missing entries count for the NLPD alone.
         coverage: Of the central interval whose coverage and width are reported.
 
+    Raises:
+        ValueError: Several labels per example.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -27,6 +27,9 @@ def nlpd(log_densities: Float[AnyArray, " example"]) -> Scalar:
 def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
     """Root mean squared error of the predictive mean.
 
+    Raises:
+        ValueError: The shapes differ.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
@@ -38,6 +41,9 @@ def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example
 
 def mae(predicted: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
     """Mean absolute error; the median of the predictive, not its mean, makes it smallest.
+
+    Raises:
+        ValueError: The shapes differ.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -59,6 +65,9 @@ def interval_coverage(
         low: From ``predict(...).interval(coverage)``.
         high: From the same.
         targets: What was observed.
+
+    Raises:
+        ValueError: The shapes differ.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -32,6 +32,10 @@ def cnn(
         hidden: Width of the first dense layer.
         num_outputs: Width of the second, one output per class.
 
+    Raises:
+        ValueError: The images are too small for the poolings, or a size is not a whole number of
+            at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.networks.cnn(), "layers/0/**", pb.categorical())

@@ -30,6 +30,9 @@ def from_equinox(
         The network; the paths of its weights are the module's field names, such as
         ``layers/0/weight``. It is in inference mode: dropout is off, and state stays as it is.
 
+    Raises:
+        TypeError: ``module`` is neither an ``eqx.Module`` nor a function from a key to one.
+
     Example:
         >>> import equinox as eqx, jax, partialbayes as pb
         >>> network = pb.from_equinox(lambda key: eqx.nn.MLP(2, 1, 20, 2, key=key))

@@ -45,6 +45,10 @@ def from_linen(
         The network; the paths of its weights are the module's names, such as ``Dense_0/kernel``.
         Dropout is off, and collections other than ``params`` (batch statistics) stay as they are.
 
+    Raises:
+        ValueError: ``variables`` has no ``params``, or the module draws random numbers or changes
+            its state when it is called for evaluation.
+
     Example:
         >>> import flax.linen as nn, jax.numpy as jnp, partialbayes as pb
         >>> module = nn.Sequential([nn.Dense(20), nn.gelu, nn.Dense(1)])

@@ -23,6 +23,10 @@ def mlp(sizes: Sequence[int], activation: Callable[[Array], Array] = jax.nn.gelu
         sizes: Width of the input, of each hidden layer, and of the output.
         activation: Applied after every layer but the last.
 
+    Raises:
+        ValueError: ``sizes`` has fewer than two entries, or one that is not a whole number of at
+            least 1; or inputs of another width.
+
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])

@@ -26,6 +26,10 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
         ``layers/0/kernel``. It is in evaluation mode: dropout is off, and state that is not a
         parameter (batch statistics) stays as it is. The module itself is not touched.
 
+    Raises:
+        TypeError: ``module`` is neither an ``nnx.Module`` nor a function from ``nnx.Rngs`` to one.
+        ValueError: The module draws random numbers in evaluation mode.
+
     Example:
         >>> from flax import nnx
         >>> import partialbayes as pb

@@ -22,6 +22,10 @@ def from_params(
         apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
         output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
 
+    Raises:
+        TypeError: ``apply`` is not a function.
+        ValueError: ``params`` holds no array.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> params = {"trunk": jnp.ones((2, 3)), "head": jnp.ones((3, 1))}

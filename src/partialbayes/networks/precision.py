@@ -20,6 +20,9 @@ def bfloat16_matmuls(network: Network) -> Network:
     About half the time of a large product on hardware that has them, for three significant digits.
     Weights, activations and gradients stay in float32; convolutions are left alone.
 
+    Raises:
+        TypeError: ``network`` is not a `Network`.
+
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.bfloat16_matmuls(pb.mlp([2, 100, 1]))

@@ -26,6 +26,9 @@ def marginals(
         names: What to call them.
         ax: Matplotlib axes to draw on.
 
+    Raises:
+        ValueError: ``dims`` or ``names`` do not fit φ.
+
     Example:
         >>> import jax, partialbayes as pb
         >>> values = jax.random.normal(jax.random.key(0), (100, 3))
@@ -68,6 +71,9 @@ def pairs(
 
     Returns:
         The axes: one for two coordinates, otherwise an array with marginals on its diagonal.
+
+    Raises:
+        ValueError: ``dims`` or ``names`` do not fit φ.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -119,6 +125,9 @@ def flow(
 
     Returns:
         The axes, one a snapshot.
+
+    Raises:
+        ValueError: ``snapshots`` holds none.
 
     Example:
         >>> import jax, partialbayes as pb

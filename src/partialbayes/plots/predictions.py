@@ -28,6 +28,9 @@ def predictive_bands(
         coverages: Of the intervals.
         ax: Matplotlib axes to draw on.
 
+    Raises:
+        ValueError: There is more than one target, or more than one input column.
+
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
@@ -68,6 +71,9 @@ def predicted_against_observed(
         coverage: Of the intervals.
         rows: How many examples to show at most, evenly spaced.
         ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: Targets and predictions differ in shape.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -119,6 +125,9 @@ def decision_boundary(
         samples: How many particles, drawn by weight, to draw the boundaries of.
         resolution: Points along each side of the grid.
         ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: There is neither data nor ``limits``.
 
     Example:
         >>> import jax, partialbayes as pb

@@ -26,6 +26,9 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
         name: Of the number: ``"loss"``, ``"ess"``, ``"acceptance"``, …
         ax: Matplotlib axes to draw on.
 
+    Raises:
+        ValueError: The run recorded nothing by that name.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> history = pb.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
@@ -58,6 +61,9 @@ def validation(history: History, ax: Any = None) -> Any:
         history: Of a `Fit` that had validation data.
         ax: Matplotlib axes to draw on.
 
+    Raises:
+        ValueError: The run had no validation data.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
@@ -88,6 +94,9 @@ def ancestry(history: History, ax: Any = None) -> Any:
     Args:
         history: Of a `Fit` by a method that resamples.
         ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: The method does not resample.
 
     Example:
         >>> import numpy as np, partialbayes as pb

@@ -43,6 +43,9 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
     Args:
         target_acceptance: The mean acceptance probability to aim for, in (0, 1).
 
+    Raises:
+        ValueError: ``target_acceptance`` is not within (0, 1).
+
     Example:
         >>> import partialbayes as pb
         >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog=10)

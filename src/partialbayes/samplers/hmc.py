@@ -47,6 +47,9 @@ def hmc(
         jitter: Chains start at particles of the first stage plus noise of this many standard
             deviations of the prior.
 
+    Raises:
+        ValueError: ``step_size`` is not positive, or a count not a whole number of at least 1.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -68,6 +68,10 @@ def laplace(
         num_particles: How many draws make the posterior.
         num_steps: L-BFGS steps towards the mode; stochastic training stops short of it.
 
+    Raises:
+        ValueError: ``covariance`` or ``curvature`` is neither of the two, or a count not a whole
+            number of at least 1.
+
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())

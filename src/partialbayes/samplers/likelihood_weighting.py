@@ -22,6 +22,9 @@ def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
     Args:
         num_particles: How many draws of the prior.
 
+    Raises:
+        ValueError: ``num_particles`` is not a whole number of at least 1.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

@@ -39,6 +39,9 @@ def nuts(
         jitter: Chains start at particles of the first stage plus noise of this many standard
             deviations of the prior.
 
+    Raises:
+        ValueError: As in `hmc`.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

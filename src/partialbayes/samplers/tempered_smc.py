@@ -57,6 +57,10 @@ def tempered_smc(
             the evidence is then exactly unbiased.
         max_steps: How many steps an adaptive path may take.
 
+    Raises:
+        ValueError: ``target_ess`` is not within (0, 1), ``waste_free`` does not divide J, or the
+            kernel does not leave its target invariant.
+
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

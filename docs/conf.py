@@ -1,0 +1,115 @@
+"""How Sphinx builds the site: offline, equations as MathML, nothing fetched by a reader's browser."""
+
+import sys
+from pathlib import Path
+
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.nodes import make_refnode
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+import partialbayes as pb  # noqa: E402
+
+project = "partialbayes"
+author = "The partialbayes authors"
+copyright = "the partialbayes authors"
+version = release = pb.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+default_role = "py:obj"  # `fit` in a docstring is a link
+
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # the tests run every code block; see tests/test_guides.py
+nb_ipywidgets_js = {}  # would come from elsewhere
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "partialbayes"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "partialbayes"},
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "show_prev_next": True,
+    "header_links_before_dropdown": 6,
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
+
+
+def inline_math(self, node):
+    """An equation in a sentence, as MathML: browsers draw it without a script."""
+    self.body.append(tex2mathml(node.astext()))
+    raise SkipNode
+
+
+def display_math(self, node):
+    """An equation on a line of its own."""
+    self.body.append('<div class="math">')
+    self.body.append(tex2mathml(node.astext(), as_block=True))
+    self.body.append("</div>")
+    raise SkipNode
+
+
+def equations_stay_as_they_are(app, what, name, obj, options, lines):
+    """In a module's docstring an indented block is an equation: keep its lines and its columns."""
+    if what != "module":
+        return
+    written, inside = [], False
+    for line in lines:
+        indented = line.startswith("    ")
+        if indented and not inside and written[-1] != "Example:":
+            written += [".. code-block:: text", "   :class: equation", ""]
+        inside = indented or (inside and not line.strip())
+        written.append(line)
+    lines[:] = written
+
+
+def bars_are_bars(app, what, name, obj, options, lines):
+    """``p(y | φ)`` and ``|φ − φ'|²`` are no substitutions."""
+    for index, line in enumerate(lines):
+        if "|" in line and not line.lstrip().startswith((">>>", "...")):
+            parts = line.split("``")  # every second one is literal
+            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            lines[index] = "``".join(parts)
+
+
+def find_by_last_part(app, env, node, contnode):
+    """`fit`, `likelihoods.custom` or ``pb.fit`` in text: look for the one name that ends so."""
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"].removeprefix("pb.").removeprefix("partialbayes.")
+    domain = env.get_domain("py")
+    found = [name for name in domain.objects if name == target or name.endswith(f".{target}")]
+    if not found:
+        return None
+    page = node["refdoc"].split("/")[-1]  # `laplace` on the page of samplers is theirs
+    found.sort(key=lambda name: (page not in name, name.count(".")))
+    entry = domain.objects[found[0]]
+    return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, contnode, found[0])
+
+
+def setup(app):
+    """What the settings above cannot say."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))
+    app.connect("autodoc-process-docstring", equations_stay_as_they_are, priority=400)
+    app.connect("autodoc-process-docstring", bars_are_bars, priority=900)
+    app.connect("missing-reference", find_by_last_part)
