@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import partialbayes as pb
+from partialbayes.experiments import quadrature
 
 
 class Conjugate(NamedTuple):
@@ -71,19 +72,10 @@ class Crescent(NamedTuple):
     targets: jax.Array
 
     def log_evidence(self, psi) -> jax.Array:
-        """Given φ₀ the mean of the data is normal; the integral over φ₀ is by quadrature."""
-        num, mean = len(self.targets), self.targets.mean()
-        first = jnp.linspace(-12.0, 12.0, 4001)
-        centre, variance = 0.5 * (first**2 + psi**2), 1.0 / num + 1.0 / psi**2
-        integrand = -0.5 * (mean - centre) ** 2 / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance)
-        integrand += -0.25 * first**2 - 0.5 * jnp.log(4.0 * jnp.pi)
-        within = -0.5 * ((self.targets - mean) ** 2).sum() - 0.5 * (num - 1) * jnp.log(2.0 * jnp.pi)
-        return jax.nn.logsumexp(integrand) + jnp.log(first[1] - first[0]) + within - 0.5 * jnp.log(num)
+        return quadrature.log_evidence(psi, self.targets)
 
     def best_psi(self) -> float:
-        """The positive maximiser of the evidence, which is even in ψ."""
-        grid = jnp.linspace(0.05, 4.0, 7901)
-        return float(grid[jnp.argmax(jax.vmap(self.log_evidence)(grid))])
+        return quadrature.best_psi(self.targets)
 
 
 def crescent(num_data: int = 100, start: float = 0.1, seed: int = 3) -> Crescent:

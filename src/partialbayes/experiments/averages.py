@@ -20,7 +20,7 @@ REFERENCE = "OHSMC"
 
 _HEADER = ["dataset", "method", "repeat", "metric", "value"]
 _METRICS = (
-    *("nlpd", "rmse_particles", "rmse", "mae", "crps", "coverage90"),
+    *("nlpd", "rmse_particles", "rmse", "mae", "crps", "coverage90", "width90"),
     *("ece_particles", "ece", "accuracy_particles", "accuracy", "brier", "auroc_mutual_information"),
     *("psi", "psi_error"),
 )
@@ -175,8 +175,8 @@ def higher_is_better(metric: str) -> bool:
 
 
 def has_best(metric: str) -> bool:
-    """Whether one value of it can be better than another; an estimate alone cannot."""
-    return metric != "psi"
+    """Whether one value of it can be better than another; an estimate or a width alone cannot."""
+    return metric not in ("psi", "width90")
 
 
 def distance(metric: str, value: float) -> float:

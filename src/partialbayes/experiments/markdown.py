@@ -24,6 +24,7 @@ _LABELS = {
     "mae": "MAE",
     "crps": "CRPS",
     "coverage90": "coverage of 90 %",
+    "width90": "width of 90 %",
     "ece": "ECE",
     "ece_particles": "ECE of particles",
     "accuracy_particles": "accuracy of particles",
@@ -211,7 +212,7 @@ def _decimals(metric: str, rows: Sequence[Row], known: bool) -> int:
     """As many as the paper's; more where it has none and errors in large units would vanish."""
     if metric == "seconds":
         return 1
-    if not known and metric.startswith(("rmse", "mae", "crps")):
+    if not known and metric.startswith(("rmse", "mae", "crps", "width")):
         means = [abs(row.mean) for row in rows if row.metric == metric and row.mean]
         return min(6, max(2, 1 - math.floor(math.log10(min(means, default=1.0)))))
     return {"mnist": 4, "crescent": 3}.get(rows[0].dataset, 2)
