@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,8 +76,6 @@ class CrescentSetting:
         *("SMC", "OHSMC-forgetting", "OHSMC-refine", "MC-evidence"),
     )
 
-
-EXPERIMENT = Experiment("crescent", "paper", (CrescentSetting(),))
 
 _ALL_DATA = ("MC", "MC-evidence", "SMC")
 
@@ -188,15 +186,14 @@ def score(trained: Fit, oracle: Crescent, best_psi: float) -> dict[str, float]:
 
 
 def run_crescent(
-    experiment: Experiment,
+    setting: CrescentSetting,
     folder: Path,
     *,
     repeats: int | None = None,
     methods: Sequence[str] | None = None,
-) -> None:
+) -> Results:
     """Run what is not yet in the folder; the arguments are those of `runner.run_experiment`."""
-    results = Results(folder, experiment)
-    (setting,) = experiment.settings
+    results = Results(folder, Experiment("crescent", setting.track, (setting,)))
     done = results.finished()
     for repeat in range(setting.repeats if repeats is None else repeats):
         oracle = drawn(setting, repeat)
@@ -211,9 +208,24 @@ def run_crescent(
             logger.info(
                 "crescent, %s, run %d: ψ %.3f, best %.3f", method, repeat, scores["psi"], best_psi
             )
+    return results
 
 
 def drawn(setting: CrescentSetting, repeat: int) -> Crescent:
     """The model with the data of a run."""
     _, targets = data.crescent(jax.random.key(repeat), setting.rows)
     return crescent(targets, setting.start)
+
+
+def quick(setting: CrescentSetting) -> CrescentSetting:
+    """The same in seconds, to see that everything runs; its numbers mean nothing."""
+    return replace(
+        setting,
+        epochs=2,
+        num_particles=20,
+        monte_carlo_samples=50,
+        vb_samples=5,
+        hmc=Hmc(0.01, 3, 5, 20),
+        swag=Swag(5, 3),
+        repeats=1,
+    )

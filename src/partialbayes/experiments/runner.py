@@ -50,7 +50,7 @@ def run_experiment(
     data_dir: Path | None = None,
     jobs: int | None = None,
     progress: bool = True,
-) -> None:
+) -> Results:
     """Run what is not yet in the folder.
 
     The work goes through joblib, so ``joblib.parallel_config("dask")`` and the like spread it over a
@@ -81,6 +81,7 @@ def run_experiment(
                 results.append(task.setting.dataset, task.method, repeat, scores)
             _log(task, scored)
             bar.update()
+    return results
 
 
 def _processors() -> int:
