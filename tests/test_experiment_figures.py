@@ -1,11 +1,11 @@
 """Figures from small arrays: a panel each, named axes, and the numbers they claim to show."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from partialbayes.experiments import figures, quadrature, score_figures
+from partialbayes.experiments import figures, score_figures
 from partialbayes.experiments.averages import Row
+from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.figure_data import (
     Boundaries,
     Calibration,
@@ -22,9 +22,9 @@ from partialbayes.plots import style
 
 METHODS = ["MAP-HMC", "OHSMC", "SGSMC-HMC", "SWAG", "VB", "MAP"]
 RNG = np.random.default_rng(0)
-TARGETS = 0.5 + RNG.normal(size=100)
 FIRST, SECOND = np.linspace(-4.0, 4.0, 81), np.linspace(-4.0, 4.0, 91)
-DENSITY = np.asarray(quadrature.posterior_density(1.1, TARGETS, FIRST, SECOND))
+BENT = SECOND[:, None] + 0.5 * np.square(FIRST)
+DENSITY = np.exp(-np.square(FIRST) - 20.0 * np.square(BENT))
 
 TRACES = Traces({"OHSMC": np.linspace(0.1, 1.0, 200), "MC": np.linspace(0.1, 0.9, 3)}, 1.25)
 CLOUDS = Clouds(FIRST, SECOND, DENSITY, {name: RNG.normal(size=(20, 2)) for name in METHODS})
@@ -83,19 +83,19 @@ PANELS = {
     ),
     "reliability": (
         lambda: score_figures.reliability(
-            {
-                name: Calibration({"VB": np.array([0.6, 0.9])}, {"VB": np.array([0.5, 0.9])})
+            [
+                Calibration(name, {"VB": np.array([0.6, 0.9])}, {"VB": np.array([0.5, 0.9])})
                 for name in ("glass", "breast_cancer")
-            }
+            ]
         ),
         ["glass", "breast cancer"],
     ),
     "coverage": (
         lambda: score_figures.coverage(
-            {
-                name: Calibration({"VB": np.linspace(0, 1, 5)}, {"VB": np.linspace(0, 1, 5)})
+            [
+                Calibration(name, {"VB": np.linspace(0, 1, 5)}, {"VB": np.linspace(0, 1, 5)})
                 for name in "abcdefg"
-            }
+            ]
         ),
         list("abcdefg"),
     ),
@@ -175,7 +175,7 @@ def test_dots_are_differences_to_the_papers():
 
 def test_methods_look_different():
     names = ["OHSMC", "OHSMC-refine", "OHSMC-ensemble", "MAP", "Deep ensemble", "MAP-Laplace"]
-    names += ["MAP-HMC", "SGSMC-HMC", "SWAG", "VB", "MC"]
+    names += ["MAP-HMC", "SGSMC-HMC", "SWAG", "VB", "MC", "MC-evidence", "SMC", "OHSMC-forgetting"]
     assert len({look(name).colour for name in names}) == len(names)
     assert look("a new one").colour == style.SOFT
 
@@ -187,6 +187,7 @@ def test_data_come_back(tmp_path):
         "flow": [FLOW],
         "curves": [curves() for _ in range(12)],  # so that 10 does not come before 2
         "moons": [boundaries()],
+        "coverage": [Calibration("glass", {"VB": np.ones(2)}, {"VB": np.ones(2)})],
     }
     path = tmp_path / "figures.npz"
     save_figure_data(path, records)
@@ -204,20 +205,13 @@ def test_data_come_back(tmp_path):
     assert visible(figures.parameter_traces(back["traces"][0]))
 
 
-def test_the_density_is_the_models():
-    """It has mass one, and the proportions of prior times likelihood, term by term."""
-    area = (FIRST[1] - FIRST[0]) * (SECOND[1] - SECOND[0])
-    assert np.isclose(DENSITY.sum() * area, 1.0, atol=2e-3)
-
-    def log_joint(phi):
-        mean = phi[1] / 1.1 + 0.5 * (phi[0] ** 2 + 1.1**2)
-        prior = -0.5 * (phi[0] ** 2 / 2.0 + phi[1] ** 2)
-        return prior - 0.5 * np.sum((TARGETS - mean) ** 2)
-
-    points = jnp.array([0.2, -0.1]), jnp.array([-0.6, -0.3])
-    found = [
-        np.log(quadrature.posterior_density(1.1, TARGETS, point[:1], point[1:]))[0, 0]
-        for point in points
-    ]
-    expected = log_joint(np.asarray(points[0])) - log_joint(np.asarray(points[1]))
-    assert np.isclose(found[0] - found[1], expected, atol=1e-3)
+def test_a_folder_is_drawn(tmp_path):
+    """What there is data for, and nothing else; again from what was kept."""
+    assert write_figures(tmp_path) == []
+    save_figure_data(tmp_path / "figures.npz", {"traces": [TRACES], "curves": [curves(), curves()]})
+    rows = "".join(f"{name},OHSMC,nlpd,1.0,,,1,1.0,\n" for name in ("boston", "energy", "glass"))
+    (tmp_path / "table.csv").write_text(",".join(Row._fields) + "\n" + rows)
+    written = write_figures(tmp_path)
+    names = ["traces.png", "curves.png", "curves_by_seed.png", "nlpd.png"]
+    assert [path.name for path in written] == names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)

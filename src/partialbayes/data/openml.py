@@ -25,7 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "satellite": {"data_id": 294},
     "yacht": {"name": "yacht_hydrodynamics", "version": 1},
 }
-"""Which table to ask for: arguments of scikit-learn's ``fetch_openml``. There is none known for power."""
+"""Which table to ask for: arguments of scikit-learn's ``fetch_openml``. None is known for power."""
 
 IMAGES: dict[str, dict[str, Any]] = {"mnist": {"data_id": 554}, "fashion_mnist": {"data_id": 40996}}
 

@@ -22,7 +22,7 @@ _HEADER = ["dataset", "method", "repeat", "metric", "value"]
 _METRICS = (
     *("nlpd", "rmse_particles", "rmse", "mae", "crps", "coverage90", "width90"),
     *("ece_particles", "ece", "accuracy_particles", "accuracy", "brier", "auroc_mutual_information"),
-    *("psi", "psi_error"),
+    *("psi", "best_psi", "psi_error"),
 )
 _LAST_METRICS = ("validation_nlpd", "seconds")
 _BEST_AT = {"coverage90": 0.9, "psi_error": 0.0}
@@ -176,7 +176,7 @@ def higher_is_better(metric: str) -> bool:
 
 def has_best(metric: str) -> bool:
     """Whether one value of it can be better than another; an estimate or a width alone cannot."""
-    return metric not in ("psi", "width90")
+    return metric not in ("psi", "best_psi", "width90")
 
 
 def distance(metric: str, value: float) -> float:

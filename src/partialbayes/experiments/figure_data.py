@@ -21,8 +21,8 @@ class Traces(NamedTuple):
     """Estimates of ψ of the crescent.
 
     Attributes:
-        psi: At each step of training.
-        best: The maximiser of the evidence on the same data, by `quadrature.best_psi`.
+        psi: At equally spaced steps of training.
+        best: The maximiser of the evidence on the same data, ``Crescent.best_psi()``.
     """
 
     psi: dict[str, Float[AnyArray, " step"]]
@@ -35,7 +35,7 @@ class Clouds(NamedTuple):
     Attributes:
         first: Values of φ₀ of the grid.
         second: Values of φ₁ of the grid.
-        density: On the grid, by `quadrature.posterior_density`.
+        density: On the grid, up to a factor: the exponential of ``Crescent.log_density``.
         samples: Draws of equal weight.
     """
 
@@ -99,10 +99,12 @@ class Calibration(NamedTuple):
     """What was stated and what was observed on one data set.
 
     Attributes:
+        dataset: Its name.
         stated: Nominal coverages of intervals, or confidences, in order.
         observed: Share of targets inside, or accuracies.
     """
 
+    dataset: str
     stated: dict[str, Float[AnyArray, " level"]]
     observed: dict[str, Float[AnyArray, " level"]]
 
@@ -145,12 +147,10 @@ def save_figure_data(path: Path, records: Mapping[str, Sequence[Record]]) -> Non
         for index, record in enumerate(several):
             for field, value in record._asdict().items():
                 place = f"{name}/{index}/{type(record).__name__}/{field}"
-                parts = (
-                    {f"/{key}": part for key, part in value.items()}
-                    if isinstance(value, dict)
-                    else {"": value}
-                )
-                arrays |= {f"{place}{key}": np.asarray(part) for key, part in parts.items()}
+                if isinstance(value, dict):
+                    arrays |= {f"{place}/{key}": np.asarray(part) for key, part in value.items()}
+                else:
+                    arrays[place] = np.asarray(value)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_whole(path, content.getvalue(), mode=0o644)
@@ -170,7 +170,7 @@ def load_figure_data(path: Path) -> dict[str, list[Any]]:
             if method:
                 values.setdefault(field, {})[method[0]] = stored[key]
             else:
-                values[field] = stored[key]
+                values[field] = stored[key] if stored[key].ndim else stored[key].item()
     found: dict[str, list[Any]] = {}
     for (name, _, kind), values in fields.items():  # in the order they were written
         found.setdefault(name, []).append(_KINDS[kind](**values))

@@ -29,7 +29,10 @@ _LOOKS = {
     "SGSMC": Look(style.GREEN, "s"),
     "SWAG": Look(style.PURPLE, "o"),
     "VB": Look(style.RED, "o"),
+    "OHSMC-forgetting": Look("#5b7fd4", "s"),
+    "SMC": Look("#5f7f1f", "^"),
     "MC": Look("#6a3d9a", "s"),
+    "MC-evidence": Look("#a98fd0", "D"),
 }
 
 

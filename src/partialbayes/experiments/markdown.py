@@ -31,7 +31,10 @@ _LABELS = {
     "brier": "Brier score",
     "auroc_mutual_information": "AUROC of mutual information",
     "psi": "ψ",
+    "best_psi": "best ψ",
     "psi_error": "error of ψ",
+    "ks_phi0": "KS distance of φ₀",
+    "ks_phi1": "KS distance of φ₁",
     "validation_nlpd": "validation NLPD",
 }
 _ASIDE = ("validation_nlpd", "seconds")  # never compared

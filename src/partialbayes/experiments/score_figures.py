@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,28 +76,28 @@ def _dots(
     ax.set_xlabel(f"{metric.upper()} less {whose} {REFERENCE}, ± standard error")
 
 
-def coverage(found: Mapping[str, Calibration]) -> Any:
+def coverage(found: Sequence[Calibration]) -> Any:
     """Share of targets inside central intervals against the share that should be; a panel a data set.
 
     Args:
-        found: By data set.
+        found: Of each data set.
     """
     return _calibration(found, "nominal coverage", "observed coverage", marked=False)
 
 
-def reliability(found: Mapping[str, Calibration]) -> Any:
+def reliability(found: Sequence[Calibration]) -> Any:
     """How often predictions of each confidence were right; a panel a data set.
 
     Args:
-        found: By data set.
+        found: Of each data set.
     """
     return _calibration(found, "confidence", "accuracy", marked=True)
 
 
-def _calibration(found: Mapping[str, Calibration], stated: str, observed: str, marked: bool) -> Any:
+def _calibration(found: Sequence[Calibration], stated: str, observed: str, marked: bool) -> Any:
     figure, places = panels(len(found), (2.5, 2.6), sharex=True, sharey=True)
     labelled: dict[str, Any] = {}
-    for place, (dataset, record) in zip(places, found.items(), strict=True):
+    for place, record in zip(places, found, strict=True):
         place.plot([0, 1], [0, 1], color=style.INK, linewidth=0.9, linestyle="--")
         for method, values in record.stated.items():
             colour, marker = look(method)
@@ -110,7 +110,7 @@ def _calibration(found: Mapping[str, Calibration], stated: str, observed: str, m
                 linewidth=1.2,
             )
             labelled.setdefault(method, line)
-        place.set(xlim=(0, 1), ylim=(0, 1.02), title=dataset.replace("_", " "))
+        place.set(xlim=(0, 1), ylim=(0, 1.02), title=record.dataset.replace("_", " "))
     label_outer(places, stated, observed)
     legend_below(figure, list(labelled.values()), list(labelled))
     return figure
