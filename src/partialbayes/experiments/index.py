@@ -16,8 +16,8 @@ from partialbayes.pages import picture, write_page
 _EXPERIMENTS = ("crescent", "regression", "moons", "uci", "mnist")
 _TRACKS = {
     "paper": "The paper's settings; the noise of regressions has variance 1, and the targets of the UCI "
-    "tables are standardised, also in the scores. RMSE, ECE and accuracy are given of the mixture of all "
-    "particles and, as in the paper, of single particles, averaged.",
+    "tables are standardised, also in the scores. RMSE, ECE and accuracy are given of the mixture of "
+    "all particles and, as in the paper, of single particles, averaged.",
     "best": "What the methods can do: the noise is learned. Every method has the same model of the "
     "noise, the same budget and the same rule of selection. The seven regression tables are split in "
     "the 20 standard ways, with validation rows taken from training, and scored in their own units.",
