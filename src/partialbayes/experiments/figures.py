@@ -29,7 +29,7 @@ def parameter_traces(traces: Traces) -> Any:
         values, colour = np.asarray(values), look(method).colour
         # Methods take different numbers of steps: each over its own training.
         done = np.arange(1, len(values) + 1) / len(values)
-        width = max(1, len(values) // 50)
+        width = len(values) // 50 if len(values) > 500 else 1  # few are shown as they are
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
         ax.plot(done, values, color=colour, linewidth=0.5, alpha=0.3)
         ax.plot(done[width // 2 :][: len(smooth)], smooth, color=colour, linewidth=1.6, label=method)
