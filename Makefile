@@ -37,9 +37,8 @@ figures: $(READY) ## draw the gallery's pictures again (a few minutes)
 bench: $(READY)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
 
-studies: $(READY)  ## tables of calibration, of the crescent and of HMC's speed (half an hour)
+studies: $(READY)  ## tables of calibration and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py
-	PYTHONPATH=. $(BIN)/python benchmarks/crescent.py
 	$(BIN)/python benchmarks/hmc.py
 
 lint: $(READY)   ## ruff and mypy --strict on the package

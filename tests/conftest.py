@@ -16,8 +16,8 @@ install_import_hook("partialbayes", "beartype.beartype")
 def programs_let_go():
     """Lets compiled programs go after each module.
 
-    Every program holds some dozens of memory maps, and Linux allows a process 65,530: a worker that keeps
-    the programs of half the suite dies of it.
+    Every program holds some dozens of memory maps, and Linux allows a process 65,530: a worker that
+    keeps the programs of half the suite dies of it.
     """
     yield
     jax.clear_caches()

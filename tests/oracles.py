@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import partialbayes as pb
+from partialbayes.experiments import crescent as experiments
+from partialbayes.experiments.crescent import Crescent
 
 
 class Conjugate(NamedTuple):
@@ -60,44 +62,7 @@ def conjugate(num_data: int = 30, dim: int = 3, noise: float = 0.25, scale: floa
     return Conjugate(model, inputs, jnp.tanh(inputs @ trunk) @ head + error)
 
 
-class Crescent(NamedTuple):
-    """The crescent: φ ~ N(0, diag(2, 1)), y ~ N(φ₁/ψ + (φ₀² + ψ²)/2, 1), with data.
-
-    Its posterior is bent and narrow, and its evidence needs one numerical integral.
-    """
-
-    model: pb.Model
-    inputs: jax.Array
-    targets: jax.Array
-
-    def log_evidence(self, psi) -> jax.Array:
-        """Given φ₀ the mean of the data is normal; the integral over φ₀ is by quadrature."""
-        num, mean = len(self.targets), self.targets.mean()
-        first = jnp.linspace(-12.0, 12.0, 4001)
-        centre, variance = 0.5 * (first**2 + psi**2), 1.0 / num + 1.0 / psi**2
-        integrand = -0.5 * (mean - centre) ** 2 / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance)
-        integrand += -0.25 * first**2 - 0.5 * jnp.log(4.0 * jnp.pi)
-        within = -0.5 * ((self.targets - mean) ** 2).sum() - 0.5 * (num - 1) * jnp.log(2.0 * jnp.pi)
-        return jax.nn.logsumexp(integrand) + jnp.log(first[1] - first[0]) + within - 0.5 * jnp.log(num)
-
-    def best_psi(self) -> float:
-        """The positive maximiser of the evidence, which is even in ψ."""
-        grid = jnp.linspace(0.05, 4.0, 7901)
-        return float(grid[jnp.argmax(jax.vmap(self.log_evidence)(grid))])
-
-
 def crescent(num_data: int = 100, start: float = 0.1, seed: int = 3) -> Crescent:
     """The crescent with data drawn at ψ = 1, φ = 0."""
     rng = np.random.default_rng(seed)
-    targets = jnp.asarray(0.5 + rng.normal(size=num_data), float)
-
-    def apply(params, inputs):
-        phi, psi = params["phi"], params["psi"]
-        return jnp.broadcast_to(phi[1] / psi + 0.5 * (phi[0] ** 2 + psi**2), inputs.shape[:1])
-
-    network = pb.Network(
-        init=lambda key: {"phi": jnp.zeros(2), "psi": jnp.asarray(start, float)}, apply=apply
-    )
-    prior = pb.normal(scale=np.sqrt([2.0, 1.0]))  # variances 2 and 1
-    model = pb.partial_bnn(network, "phi", pb.gaussian(variance=1.0), prior)
-    return Crescent(model, jnp.zeros((num_data, 1)), targets)
+    return experiments.crescent(jnp.asarray(0.5 + rng.normal(size=num_data), float), start)

@@ -3,7 +3,6 @@
 import base64
 import html.parser
 import re
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +12,13 @@ import pytest
 import partialbayes as pb
 from partialbayes.diagnostics import findings
 from partialbayes.files import write_whole
+from tests.browser import image_widths, opened, sticks_out
 
 X = np.linspace(-1, 1, 40)[:, None]
 Y = 100.0 + 20.0 * np.sin(3 * X[:, 0])
 SCALE = pb.TargetScale.of(Y)
 MODEL = pb.partial_bnn(pb.mlp([1, 4, 1]), pb.subsets.layer(0), pb.gaussian(pb.learned(0.5)))
 HOSTILE = "<script>document.title = 'taken'</script>\"'&"
-
-
-FLAGS = """headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking
-disable-component-update disable-sync"""
 
 
 def cloud(model):
@@ -126,29 +122,9 @@ def test_diagnostics_in_words():
 
 @pytest.mark.browser
 def test_a_browser_opens_it(page, tmp_path):
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("no chromium and chromedriver here")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in FLAGS.split():
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    try:
-        browser.get(page.as_uri())
-        assert browser.get_log("browser") == []
+    with opened(page, tmp_path / "profile") as browser:
         assert browser.title == HOSTILE
-        widths = browser.execute_script(
-            "return [...document.images].map(i => Math.min(i.naturalWidth, i.clientWidth))"
-        )
+        widths = image_widths(browser)
         assert len(widths) == 11
         assert min(widths) > 100
-        # Nothing sticks out to the side.
-        assert browser.execute_script(
-            "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        )
-    finally:
-        browser.quit()
+        assert not sticks_out(browser)

@@ -2,7 +2,7 @@
 
 The names used most are here; the families they belong to are modules with all their members:
 `algorithms`, `samplers`, `kernels`, `resampling`, `annealing`, `networks`, `subsets`, `ranking`,
-`likelihoods`, `priors`, `metrics`, `evidence`, `callbacks` and `types`.
+`likelihoods`, `priors`, `metrics`, `evidence`, `callbacks`, `data` and `types`.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ from partialbayes import (
     algorithms,
     annealing,
     callbacks,
+    data,
     evidence,
     kernels,
     likelihoods,
@@ -101,6 +102,7 @@ __all__ = [
     "callbacks",
     "categorical",
     "compilation_cache",
+    "data",
     "ensemble",
     "evidence",
     "expected_calibration_error",

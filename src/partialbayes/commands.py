@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,15 @@ _TITLES = {
     "adaptive_ece": "adaptive ECE",
     "ece_over_particles": "ECE over particles",
 }
+
+
+def _log_lines() -> None:
+    """What the library logs, as plain lines on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("partialbayes")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def _tell(line: str = "") -> None:
@@ -203,6 +213,31 @@ def report(command: Any) -> int:
         title=f"{schema.target}, by {estimator.method}",
     )
     _tell(f"the report is in {command.out}.")
+    return 0
+
+
+def reproduce(command: Any) -> int:
+    """Run experiments of the paper."""
+    from partialbayes.experiments.reproduce import BEST_EXPERIMENTS, EXPERIMENTS, reproduce
+
+    _log_lines()
+    every = EXPERIMENTS if command.track == "paper" else BEST_EXPERIMENTS
+    names = every if command.experiment == "all" else (command.experiment,)
+    for name in names:
+        folder = reproduce(
+            name,
+            track=command.track,
+            repeats=command.repeats,
+            methods=command.methods or None,
+            datasets=command.datasets or None,
+            data_dir=command.data_dir,
+            out=command.out,
+            jobs=command.jobs,
+            small=command.small,
+            quick=command.quick,
+            progress=sys.stderr.isatty(),
+        )
+        _tell(f"{folder / 'table.md'} is written; {command.out / 'index.html'} shows all results.")
     return 0
 
 

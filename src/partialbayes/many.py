@@ -34,7 +34,7 @@ def fit_many(
     batch_size: int | None = None,
     validation: Any = None,
     evaluate_every: int | None = None,
-    key: PRNGKey | int = 0,
+    key: PRNGKey | Key[Array, " run"] | int = 0,
     progress: bool = True,
     checkpoint: Checkpoints | str | None = None,
     resume: bool = False,
@@ -52,7 +52,8 @@ def fit_many(
         batch_size: As in `fit`.
         validation: A pair, or a list of R pairs.
         evaluate_every: As in `fit`.
-        key: As in `fit`; each run has its own, folded from it.
+        key: As in `fit`; each run has its own, folded from it. Or an array of R keys, so that a
+            run does not depend on which others it is grouped with.
         progress: Whether to show a progress bar.
         checkpoint: As in `fit`, one file for all the runs.
         resume: As in `fit`.
@@ -78,14 +79,14 @@ def fit_many(
         ... )
         >>> best = min(runs, key=lambda run: run.history.validation_nlpd.min())
     """
-    count = _count(repeats, hyperparameters, data, validation)
+    count = _count(repeats, hyperparameters, data, validation, key)
     first = None if hyperparameters is None else jax.tree.map(lambda leaf: leaf[0], hyperparameters)
     one = _algorithm(build, first)
     train = _checked_many(one.model, data, "data")
     held_out = None if validation is None else _checked_many(one.model, validation, "validation")
     plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
-    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count))
+    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 
     record = Record.of(checkpoint, plan, key, train, held_out)
@@ -127,7 +128,7 @@ class _Mapped(NamedTuple):
     validation: bool
 
 
-def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: Any) -> int:
+def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: Any, key: Any) -> int:
     """R, from whatever says it; all that say it must agree."""
     said = {}
     if repeats is not None:
@@ -138,6 +139,8 @@ def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: 
     for name, pairs in (("data", data), ("validation", validation)):
         if isinstance(pairs, list):
             said[name] = len(pairs)
+    if np.ndim(key) == 1:
+        said["key"] = len(key)
     if not said:
         raise ValueError("say how many runs there are: repeats=, hyperparameters=, or a list of data.")
     if len(set(said.values())) > 1:

@@ -5,7 +5,6 @@ The page is a single file with its pictures inside, needs nothing from elsewhere
 
 from __future__ import annotations
 
-import base64
 import html
 import io
 from collections.abc import Callable, Iterator, Mapping
@@ -21,42 +20,14 @@ from partialbayes.batches import checked
 from partialbayes.callbacks import Snapshots
 from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import findings
-from partialbayes.files import write_whole
 from partialbayes.fit import Fit, History
+from partialbayes.metrics.explained import EXPLAINED
+from partialbayes.pages import picture, write_page
 from partialbayes.plots.training import curves
 from partialbayes.predict import Predictive, predict
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Posterior
 from partialbayes.weights import weighted_mean
-
-_EXPLAINED = {
-    "nlpd": "negative log predictive density, in nats per example; lower is better",
-    "rmse": "root mean squared error of the mean, in units of the target",
-    "mae": "mean absolute error of the median, in units of the target",
-    "crps": "continuous ranked probability score, in units of the target; lower is better",
-    "coverage": "share of targets inside their 90 % intervals; should be near 0.9",
-    "width": "mean width of the 90 % intervals, in units of the target",
-    "accuracy": "share of examples whose most probable class is right",
-    "brier": "squared error of the class probabilities, 0 to 2; lower is better",
-    "ece": "expected calibration error, 15 bins; 0 is perfect",
-    "classwise_ece": "the same for the probability of every class, averaged",
-    "adaptive_ece": "the same over bins of equally many examples",
-    "rmse_over_particles": "of each particle by itself, averaged, as in the paper",
-    "accuracy_over_particles": "of each particle by itself, averaged, as in the paper",
-    "ece_over_particles": "of each particle by itself, averaged, as in the paper",
-}
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #22303c; max-width: 60rem; margin: 2rem auto;
-       padding: 0 1rem; background: #fff; }
-h1 { font-size: 1.7rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #d5dce1; }
-table { border-collapse: collapse; } td, th { padding: .25rem .9rem .25rem 0; text-align: left;
-        vertical-align: top; overflow-wrap: anywhere; }
-td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
-figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
-figcaption, .note { color: #5b6973; font-size: .9rem; }
-pre { background: #f4f6f8; padding: .8rem; overflow-x: auto; font-size: .85rem; }
-.row { display: flex; flex-wrap: wrap; gap: 1rem; } .row figure { flex: 1 1 20rem; }
-"""
 
 
 def report(
@@ -117,15 +88,8 @@ def report(
         *_predictions(predictive, targets),
         *_training(history, posterior, snapshots),
     ]
-    page = (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1>\n" + "\n".join(body) + "\n</body></html>\n"
-    )
     path = Path(path)
-    write_whole(path, page.encode(), mode=0o644)
+    write_page(path, title, body)
     return path
 
 
@@ -175,7 +139,7 @@ def _scores(predictive: Predictive, targets: Any, total: int) -> Iterator[str]:
         return
     cells = "".join(
         f'<tr><td>{html.escape(name.replace("_", " "))}</td><td class="number">{value:.4g}</td>'
-        f'<td class="note">{html.escape(_EXPLAINED.get(name, ""))}</td></tr>'
+        f'<td class="note">{html.escape(EXPLAINED.get(name, ""))}</td></tr>'
         for name, value in scores.items()
     )
     yield f"<table>{cells}</table>"
@@ -284,7 +248,4 @@ def _figure(caption: str, draw: Callable[..., Any], columns: int = 1) -> str:
     draw(ax=figure.subplots(1, columns))
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    text = html.escape(caption)
-    source = f"data:image/png;base64,{encoded}"
-    return f'<figure><img src="{source}" alt="{text}"><figcaption>{text}</figcaption></figure>'
+    return picture(buffer.getvalue(), caption)

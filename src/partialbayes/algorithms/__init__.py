@@ -17,11 +17,12 @@ from partialbayes.algorithms.sgsmc import sgsmc
 from partialbayes.algorithms.smc import smc
 from partialbayes.algorithms.svgd import svgd
 from partialbayes.algorithms.swag import swag
-from partialbayes.algorithms.two_stages import second_stage, then
+from partialbayes.algorithms.two_stages import continued, second_stage, then
 from partialbayes.algorithms.variational import full_rank_vb, mean_field_vb
 
 __all__ = [
     "backward_ohsmc",
+    "continued",
     "ekf",
     "ensemble",
     "expected_log_likelihood",

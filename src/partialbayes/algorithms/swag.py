@@ -183,4 +183,9 @@ def swag(
         phi, psi = jax.vmap(ravel_pytree(centre)[1])(samples)
         return Posterior(psi, Particles(phi[:, None, :], log_weights[:, None]))
 
-    return Algorithm(model, init, step, posterior)
+    def restart(state: SwagState, posterior: Posterior) -> SwagState:
+        values, log_weights = posterior.particles
+        centre = Params(jnp.exp(log_weights) @ values, posterior.psi)
+        return state._replace(trajectory=state.trajectory._replace(params=centre))
+
+    return Algorithm(model, init, step, posterior, restart=restart)

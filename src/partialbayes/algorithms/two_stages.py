@@ -2,7 +2,8 @@
 
     ψ̂ ← first stage,    φ_1..J ~ p(φ | y_1:N; ψ̂) by the second
 
-MAP-HMC is ``then(map_estimate(model), hmc())``.
+MAP-HMC is ``then(map_estimate(model), hmc())``. A trainer can be a second stage too: SWAG from the
+best point of MAP is ``then(map_estimate(model), continued(swag(model, warm_up=0), num_steps=200))``.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
-from partialbayes.batches import checked
+from partialbayes.batches import checked, num_batches, permutation, take
+from partialbayes.checks import require_count
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -51,6 +54,57 @@ def then(first: Algorithm, sampler: Sampler) -> Algorithm:
         return posterior, before | report
 
     return first._replace(finish=finish)
+
+
+def continued(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = None) -> Sampler:
+    """Another trainer as second stage: from the posterior found, so many steps on minibatches.
+
+    Its last posterior is the result; ψ goes on being trained.
+
+    Args:
+        algorithm: A trainer that can start from a posterior: `swag`, `map_estimate`, `ohsmc`.
+        num_steps: How many steps.
+        batch_size: M, rows per step; all of them by default.
+
+    Raises:
+        ValueError: The trainer cannot start from a posterior.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> averaging = pb.algorithms.swag(model, warm_up=0)
+        >>> stage = pb.algorithms.continued(averaging, num_steps=200, batch_size=20)
+        >>> swag = pb.then(pb.map_estimate(model), stage)
+    """
+    require_count("num_steps", num_steps, "for example num_steps=200.")
+    restart = algorithm.restart
+    if restart is None:
+        raise ValueError(
+            "algorithm cannot start from a posterior; use swag, map_estimate or ohsmc as second stage."
+        )
+
+    def sample(
+        key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
+    ) -> tuple[Posterior, Report]:
+        rows = batch.mask.shape[0]
+        batches = num_batches(rows, batch_size)
+        key_init, key_order, key_steps = jax.random.split(key, 3)
+        state = restart(algorithm.init(key_init), posterior)
+
+        def body(step: Int[Array, ""], carry: tuple[Any, Array]) -> tuple[Any, Array]:
+            state, order = carry
+            epoch, index = step // batches, step % batches
+            key_epoch = jax.random.fold_in(key_order, epoch)
+            order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, batch.mask), lambda: order)
+            part = take(batch, order, index, batches)
+            state, _ = algorithm.step(jax.random.fold_in(key_steps, step), state, part)
+            return state, order
+
+        start = (state, jnp.arange(rows, dtype=jnp.int32))
+        state, _ = jax.lax.fori_loop(jnp.int32(0), jnp.int32(num_steps), body, start)
+        return algorithm.posterior(state), {}
+
+    return sample
 
 
 def second_stage(

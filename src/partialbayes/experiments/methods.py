@@ -1,0 +1,154 @@
+"""The methods of the tables, by the names they have there.
+
+Each gives one algorithm, or several of which the best on validation data is kept, run by run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import optax
+
+from partialbayes import algorithms, kernels, samplers
+from partialbayes.algorithms import continued, ensemble, map_estimate, ohsmc, sgsmc, then
+from partialbayes.experiments.settings import Setting
+from partialbayes.resampling import stratified
+from partialbayes.types import Algorithm, Model, Sampler
+
+Candidates: TypeAlias = tuple[Algorithm, ...]
+
+NUM_MEMBERS = 5
+
+
+def candidates(method: str, model: Model, setting: Setting, num_steps: int) -> Candidates:
+    """The algorithms of a method.
+
+    Args:
+        method: As in the tables.
+        model: What to train.
+        setting: The numbers.
+        num_steps: Steps of the whole training, which a falling rate needs to know.
+    """
+    require_method(method)
+    return METHODS[method](model, setting, _optimizer(setting, num_steps))
+
+
+def require_method(method: str) -> None:
+    """Refuse a name that is in no table."""
+    if method not in METHODS:
+        raise ValueError(f"methods must be among {', '.join(METHODS)}, not {method!r}.")
+
+
+def _optimizer(setting: Setting, num_steps: int) -> optax.GradientTransformation:
+    if setting.final_rate == 1.0:
+        return optax.adam(setting.rate)
+    return optax.adam(optax.cosine_decay_schedule(setting.rate, num_steps, setting.final_rate))
+
+
+def _ohsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    train = partial(ohsmc, model, num_particles=setting.num_particles, optimizer=optimizer)
+    if setting.track == "best":
+        return (train(kernel=kernels.forgetting("diagonal")),)
+    walk = train(kernel=kernels.random_walk(setting.walk_variance), resample=stratified)
+    if setting.ou_time is None:
+        return (walk,)
+    return walk, train(kernel=kernels.ornstein_uhlenbeck(setting.ou_time), resample=stratified)
+
+
+def _refined(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    sampler = samplers.tempered_smc(num_particles=setting.num_particles)
+    return tuple(then(first, sampler) for first in _ohsmc(model, setting, optimizer))
+
+
+def _ohsmc_ensemble(
+    model: Model, setting: Setting, optimizer: optax.GradientTransformation
+) -> Candidates:
+    return tuple(ensemble(member, NUM_MEMBERS) for member in _ohsmc(model, setting, optimizer))
+
+
+def _sgsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    trained = sgsmc(
+        model,
+        num_particles=setting.num_particles,
+        kernel=kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10),
+        resample=stratified,
+        optimizer=optimizer,
+    )
+    return (trained,)
+
+
+def _map(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    return (map_estimate(model, optimizer=optimizer),)
+
+
+def _deep_ensemble(
+    model: Model, setting: Setting, optimizer: optax.GradientTransformation
+) -> Candidates:
+    return (ensemble(map_estimate(model, optimizer=optimizer), NUM_MEMBERS),)
+
+
+def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    trained = algorithms.mean_field_vb(
+        model,
+        num_samples=setting.vb_samples,
+        num_particles=setting.num_particles,
+        initial_scale=1.0,  # of the prior, as in the paper
+        optimizer=optimizer,
+    )
+    return (trained,)
+
+
+def _swag(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    averaging = algorithms.swag(
+        model,
+        num_samples=setting.num_particles,
+        rank=setting.swag.rank,
+        warm_up=0,
+        optimizer=optax.adam(setting.rate),
+    )
+    stage = continued(averaging, num_steps=setting.swag.num_steps, batch_size=setting.batch_size)
+    return (then(map_estimate(model, optimizer=optimizer), stage),)
+
+
+def _hmc(setting: Setting) -> Sampler:
+    return samplers.hmc(
+        step_size=setting.hmc.step_size,
+        num_leapfrog=setting.hmc.num_leapfrog,
+        num_chains=1,
+        num_burn_in=setting.hmc.num_burn_in,
+        num_draws=setting.hmc.num_draws,
+        num_particles=min(setting.num_particles, setting.hmc.num_draws),
+    )
+
+
+def _followed(first: _Build, sampler: Callable[[Setting], Sampler]) -> _Build:
+    def build(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+        stage = sampler(setting)
+        return tuple(then(algorithm, stage) for algorithm in first(model, setting, optimizer))
+
+    return build
+
+
+def _laplace(setting: Setting) -> Sampler:
+    return samplers.laplace(num_particles=setting.num_particles)
+
+
+_Build: TypeAlias = Callable[[Model, Setting, optax.GradientTransformation], Candidates]
+
+METHODS: dict[str, _Build] = {
+    "OHSMC": _ohsmc,
+    "MAP-HMC": _followed(_map, _hmc),
+    "SGSMC-HMC": _followed(_sgsmc, _hmc),
+    "SWAG": _swag,
+    "VB": _vb,
+    "MAP": _map,
+    "OHSMC-refine": _refined,
+    "OHSMC-ensemble": _ohsmc_ensemble,
+    "Deep ensemble": _deep_ensemble,
+    "MAP-Laplace": _followed(_map, _laplace),
+}
+
+ONE_AT_A_TIME = {"OHSMC", "SGSMC-HMC", "OHSMC-refine", "OHSMC-ensemble"}
+"""Methods whose particles fill the machine by themselves."""

@@ -1,0 +1,268 @@
+"""MNIST: a convolutional network whose first layer is random, and clothes as the unknown.
+
+One network is too large for the runs to be mapped, and its data for every look to be at all of the
+validation images; so this experiment trains by `fit`, run after run, with checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from partialbayes import algorithms, data, kernels
+from partialbayes.algorithms import continued, map_estimate, ohsmc, then
+from partialbayes.experiments.results import Results
+from partialbayes.experiments.settings import Experiment, Swag, Track
+from partialbayes.fit import Fit, fit
+from partialbayes.likelihoods import categorical
+from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error
+from partialbayes.model import partial_bnn
+from partialbayes.networks import cnn
+from partialbayes.predict import predict
+from partialbayes.resampling import stratified
+from partialbayes.resume import Checkpoints
+from partialbayes.types import Algorithm, Model, Posterior
+
+logger = logging.getLogger(__name__)
+
+_SWAG = Swag(num_steps=50, rank=100)
+
+
+@dataclass(frozen=True)
+class MnistSetting:
+    """The paper's numbers; `small` has those of a machine without an accelerator.
+
+    Attributes:
+        dataset: As it is named in the tables.
+        track: "paper".
+        train_rows: Images trained on; 10,000 others of the 60,000 are for validation.
+        validation_rows: How many of those each look scores.
+        evaluate_every: Steps between looks.
+        batch_size: M.
+        epochs: How often training goes through the images.
+        rate: Of Adam.
+        num_particles: J.
+        gradient_particles: K, how many of them the gradient of ψ comes from; None for all.
+        vb_samples: Draws for each gradient of VB.
+        walk_variance: Of OHSMC's random walk.
+        swag: Of the averaging.
+        test_rows: How many test images are scored, and as many of the unknown.
+        repeats: Runs, each with its own division of the images.
+        methods: Those of the table.
+    """
+
+    dataset: str = "mnist"
+    track: Track = "paper"
+    train_rows: int = 50_000
+    validation_rows: int = 10_000
+    evaluate_every: int = 1
+    batch_size: int = 100
+    epochs: int = 10
+    rate: float = 0.002
+    num_particles: int = 100
+    gradient_particles: int | None = None
+    vb_samples: int = 100
+    walk_variance: float = 0.01
+    swag: Swag = _SWAG
+    test_rows: int = 10_000
+    repeats: int = 10
+    methods: tuple[str, ...] = ("OHSMC", "SWAG", "VB", "MAP")
+
+
+def small(setting: MnistSetting) -> MnistSetting:
+    """What two processor cores do in about an hour: fewer particles, looks and epochs."""
+    return replace(
+        setting,
+        validation_rows=1000,
+        evaluate_every=100,
+        epochs=5,
+        num_particles=10,
+        gradient_particles=3,
+        vb_samples=3,
+        repeats=3,
+    )
+
+
+def quick(setting: MnistSetting) -> MnistSetting:
+    """The same in seconds, to see that everything runs; its numbers mean nothing."""
+    return replace(
+        setting,
+        train_rows=20,
+        validation_rows=10,
+        evaluate_every=1,
+        batch_size=10,
+        epochs=1,
+        num_particles=2,
+        vb_samples=1,
+        swag=Swag(2, 2),
+        test_rows=10,
+        repeats=1,
+    )
+
+
+def algorithm(method: str, model: Model, setting: MnistSetting) -> Algorithm:
+    """The algorithm of a method, by its name in the table."""
+    optimizer = optax.adam(setting.rate)
+    point = map_estimate(model, optimizer=optimizer)
+    if method == "OHSMC":
+        return ohsmc(
+            model,
+            num_particles=setting.num_particles,
+            kernel=kernels.random_walk(setting.walk_variance),
+            resample=stratified,
+            optimizer=optimizer,
+            gradient_particles=setting.gradient_particles,
+        )
+    if method == "VB":
+        return algorithms.mean_field_vb(
+            model,
+            num_samples=setting.vb_samples,
+            num_particles=setting.num_particles,
+            initial_scale=1.0,
+            optimizer=optimizer,
+        )
+    if method == "SWAG":
+        averaging = algorithms.swag(
+            model,
+            num_samples=setting.num_particles,
+            rank=setting.swag.rank,
+            warm_up=0,
+            optimizer=optimizer,
+        )
+        stage = continued(averaging, num_steps=setting.swag.num_steps, batch_size=setting.batch_size)
+        return then(point, stage)
+    if method == "MAP":
+        return point
+    raise ValueError(f"methods of MNIST are OHSMC, SWAG, VB and MAP, not {method!r}.")
+
+
+def run_mnist(
+    setting: MnistSetting,
+    folder: Path,
+    *,
+    repeats: int | None = None,
+    methods: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    progress: bool = True,
+) -> Results:
+    """Run what is not yet in the folder; the arguments are those of `runner.run_experiment`."""
+    results = Results(folder, Experiment("mnist", setting.track, (setting,)))
+    digits, clothes = data.mnist(data_dir), data.fashion_mnist(data_dir)
+    model = partial_bnn(cnn(), "layers/0/**", categorical())
+    done = results.finished()
+    for repeat in range(setting.repeats if repeats is None else repeats):
+        for method in methods or setting.methods:
+            if ("mnist", method, repeat) in done:
+                continue
+            before = time.perf_counter()
+            trained = _train(model, method, setting, digits, repeat, folder, progress)
+            scored = score(model, trained, setting, digits, clothes)
+            seconds = time.perf_counter() - before
+            results.append("mnist", method, repeat, scored.scores | {"seconds": seconds})
+            logger.info("mnist, %s, run %d: NLPD %.4f", method, repeat, scored.scores["nlpd"])
+    return results
+
+
+def _train(
+    model: Model,
+    method: str,
+    setting: MnistSetting,
+    digits: data.Images,
+    repeat: int,
+    folder: Path,
+    progress: bool,
+) -> Fit:
+    order = np.random.default_rng(repeat).permutation(len(digits.train_targets))
+    train = order[: setting.train_rows]
+    validation = order[-setting.validation_rows :]
+    checkpoint = folder / f"{method}-{repeat}.checkpoint"
+    trained = fit(
+        algorithm(method, model, setting),
+        (digits.train_inputs[train], digits.train_targets[train]),
+        epochs=setting.epochs,
+        batch_size=setting.batch_size,
+        validation=(digits.train_inputs[validation], digits.train_targets[validation]),
+        evaluate_every=setting.evaluate_every,
+        key=repeat,
+        progress=progress,
+        checkpoint=Checkpoints(checkpoint),
+        resume=True,
+    )
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    checkpoint.unlink(missing_ok=True)
+    return trained
+
+
+class Scored(NamedTuple):
+    """The scores of a run, and the mutual information of each image for the figure."""
+
+    scores: dict[str, float]
+    known: Float[np.ndarray, " image"]
+    unknown: Float[np.ndarray, " image"]
+
+
+def score(
+    model: Model,
+    trained: Fit,
+    setting: MnistSetting,
+    digits: data.Images,
+    clothes: data.Images,
+) -> Scored:
+    """Scores on test digits, and how well uncertainty tells clothes from them.
+
+    All from one pass of every particle over the images, which is what costs here.
+    """
+    rows = slice(setting.test_rows)
+    labels = jnp.asarray(digits.test_targets[rows])
+    known = _mixture(model, trained.posterior, digits.test_inputs[rows])
+    unknown = _mixture(model, trained.posterior, clothes.test_inputs[rows])
+
+    def averaged(metric: Callable[[Any, Any], Any]) -> float:
+        each = jax.lax.map(lambda probabilities: metric(probabilities, labels), known.each)
+        return float(known.weights @ each)
+
+    chosen = jnp.take_along_axis(known.mixed, labels[:, None], axis=1)[:, 0]
+    nlpds = trained.history.validation_nlpd
+    scores = {
+        "nlpd": float(-jnp.mean(jnp.log(chosen))),
+        "ece": float(expected_calibration_error(known.mixed, labels)),
+        "ece_particles": averaged(expected_calibration_error),
+        "accuracy": float(accuracy(known.mixed, labels)),
+        "accuracy_particles": averaged(accuracy),
+        "brier": float(brier(known.mixed, labels)),
+        "auroc_mutual_information": float(auroc(known.information, unknown.information)),
+        "auroc_entropy": float(auroc(_entropy(known.mixed), _entropy(unknown.mixed))),
+        "validation_nlpd": float(np.nanmin(nlpds)) if nlpds.size else math.nan,
+    }
+    return Scored(scores, np.asarray(known.information), np.asarray(unknown.information))
+
+
+class _Mixture(NamedTuple):
+    each: Float[Array, "particle image label"]
+    weights: Float[Array, " particle"]
+    mixed: Float[Array, "image label"]
+    information: Float[Array, " image"]
+
+
+def _mixture(model: Model, posterior: Posterior, images: np.ndarray) -> _Mixture:
+    each, _, log_weights = predict(model, posterior, images, data_chunk=500).components()
+    weights = jnp.exp(log_weights)
+    mixed = jnp.einsum("j,jnc->nc", weights, each)
+    information = _entropy(mixed) - weights @ _entropy(each)
+    return _Mixture(each, weights, mixed, information)
+
+
+def _entropy(probabilities: Float[Array, "*rows label"]) -> Float[Array, "*rows"]:
+    return -jax.scipy.special.xlogy(probabilities, probabilities).sum(-1)

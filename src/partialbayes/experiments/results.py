@@ -1,0 +1,155 @@
+"""A folder of results that fills as runs finish and survives being stopped.
+
+``per_run.csv`` has a block of lines for each finished run, the last of them its ``seconds``; a block
+that was cut off is removed by the next run that comes. ``settings.json`` says what the runs were made
+with, so that runs of two settings never come into one table.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import partialbayes
+from partialbayes.experiments.settings import Experiment
+from partialbayes.files import write_whole
+
+HEADER = "dataset,method,repeat,metric,value\n"
+LAST = "seconds"
+"""The last metric of a run's block."""
+
+_FREE = ("repeats", "at_once", "methods")
+"""What may differ between runs of one table."""
+
+
+class Results:
+    """The results of one experiment in one track.
+
+    Args:
+        folder: ``results/<experiment>/<track>``.
+        experiment: What is run; must be what the folder was begun with.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment) -> None:
+        self.folder = folder
+        self.file = folder / "per_run.csv"
+        self._experiment = experiment
+        folder.mkdir(parents=True, exist_ok=True)
+        self._require_same_settings()
+
+    def finished(self) -> set[tuple[str, str, int]]:
+        """Data set, method and number of each run that is there whole."""
+        if not self.file.exists():
+            return set()
+        lines = self.file.read_text().splitlines()[1:]
+        rows = (line.split(",") for line in lines)
+        return {(row[0], row[1], int(row[2])) for row in rows if len(row) == 5 and row[3] == LAST}
+
+    def append(self, dataset: str, method: str, repeat: int, scores: Mapping[str, float]) -> None:
+        """Add a finished run; ``scores`` ends with its seconds."""
+        if list(scores)[-1] != LAST:
+            raise ValueError(f"scores must end with {LAST!r}, which marks a block as whole.")
+        block = "".join(
+            f"{dataset},{method},{repeat},{metric},{float(value):.8g}\n"
+            for metric, value in scores.items()
+        )
+        with _locked(self.file) as file:
+            _drop_partial_block(file)
+            file.write(block.encode())
+
+    def note(self, begun: float) -> None:
+        """Write down the command, the commit and the time of what was just run."""
+        now = time.time()
+        entry = {
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "commit": _commit(),
+            "started": _time(begun),
+            "finished": _time(now),
+            "seconds": round(now - begun),
+        }
+        content = self._read_settings() or self._description()
+        content["runs"].append(entry)
+        self._write_settings(content)
+
+    def _description(self) -> dict[str, Any]:
+        declaration = {setting.dataset: asdict(setting) for setting in self._experiment.settings}
+        return {
+            "experiment": self._experiment.name,
+            "track": self._experiment.track,
+            "declaration": json.loads(json.dumps(declaration)),  # tuples as lists, as on reading back
+            "runs": [],
+        }
+
+    def _read_settings(self) -> dict[str, Any] | None:
+        path = self.folder / "settings.json"
+        content: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return content
+
+    def _write_settings(self, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=1) + "\n"
+        write_whole(self.folder / "settings.json", text.encode(), mode=0o644)
+
+    def _require_same_settings(self) -> None:
+        before, now = self._read_settings(), self._description()
+        if before is None:
+            self._write_settings(now)
+            return
+        for dataset, declared in now["declaration"].items():
+            was = before["declaration"].get(dataset, {})
+            for name, value in declared.items():
+                if name not in _FREE and was.get(name, value) != value:
+                    raise ValueError(
+                        f"{self.folder} has runs of {dataset} with {name}={was[name]!r}, and this would "
+                        f"add some with {value!r}: name another folder by --out."
+                    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[bytes]]:
+    """The file, open at its end and ours alone: several processes may fill one table."""
+    with path.open("a+b") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except ImportError:  # a system without it: one process at a time, please
+            pass
+        if file.seek(0, 2) == 0:
+            file.write(HEADER.encode())
+        yield file
+
+
+def _drop_partial_block(file: IO[bytes]) -> None:
+    """Cut off what a run that was killed left after the last whole block."""
+    file.seek(0)
+    lines = file.read().splitlines(keepends=True)
+    whole = [
+        number
+        for number, line in enumerate(lines)
+        if number == 0 or (line.endswith(b"\n") and line.split(b",")[3:4] == [LAST.encode()])
+    ]
+    file.truncate(sum(map(len, lines[: whole[-1] + 1])))
+    file.seek(0, 2)
+
+
+def _commit() -> str:
+    """Of the package's own repository; its version where it is installed without one."""
+    here = Path(__file__).parent
+    try:
+        asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return partialbayes.__version__
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,259 @@
+"""Runs an experiment: every method on every data set, repeats as one program, results as they come."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm.auto import tqdm
+
+from partialbayes.batches import num_batches
+from partialbayes.experiments.methods import ONE_AT_A_TIME, Candidates, candidates, require_method
+from partialbayes.experiments.problems import Problem, Run, problem
+from partialbayes.experiments.results import Results
+from partialbayes.experiments.settings import Experiment, Hmc, Setting, Swag
+from partialbayes.fit import Fit
+from partialbayes.many import fit_many
+from partialbayes.metrics import evaluate, over_particles, rmse
+from partialbayes.predict import Predictive, predict
+
+logger = logging.getLogger(__name__)
+
+
+class Task(NamedTuple):
+    """Runs that one worker does as one program."""
+
+    setting: Setting
+    method: str
+    repeats: tuple[int, ...]
+    data_dir: Path | None
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    repeats: int | None = None,
+    methods: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    data_dir: Path | None = None,
+    jobs: int | None = None,
+    progress: bool = True,
+) -> Results:
+    """Run what is not yet in the folder.
+
+    The work goes through joblib, so ``joblib.parallel_config("dask")`` and the like spread it over a
+    cluster; this process alone writes the results.
+
+    Args:
+        experiment: From `settings.experiment`.
+        folder: Where ``per_run.csv`` is written, one block per finished run; what it has already is
+            not run again.
+        repeats: How many runs of each; as declared by default.
+        methods: Those to run; as declared by default.
+        datasets: Those to run on; all by default.
+        data_dir: Where real data are, see `partialbayes.data`.
+        jobs: Processes, of one thread each; one for each processor by default.
+        progress: Whether to show a progress bar.
+    """
+    results = Results(folder, experiment)
+    done = results.finished()
+    tasks = [
+        Task(setting, method, group, data_dir)
+        for setting in _chosen(experiment, datasets)
+        for method in methods or setting.methods
+        for group in _groups(setting, method, repeats, done)
+    ]
+    with tqdm(total=len(tasks), disable=not progress, unit="task", leave=False) as bar:
+        for task, scored in _carried_out(tasks, _processors() if jobs is None else jobs):
+            for repeat, scores in zip(task.repeats, scored, strict=True):
+                results.append(task.setting.dataset, task.method, repeat, scores)
+            _log(task, scored)
+            bar.update()
+    return results
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chosen(experiment: Experiment, datasets: Sequence[str] | None) -> list[Setting]:
+    """The settings of the data sets asked for, in that order."""
+    known = {setting.dataset: setting for setting in experiment.settings}
+    unknown = [name for name in datasets or () if name not in known]
+    if unknown:
+        raise ValueError(
+            f"datasets of {experiment.name} are {', '.join(known)}; there is no {', '.join(unknown)}."
+        )
+    return [known[name] for name in datasets] if datasets else list(known.values())
+
+
+def _groups(
+    setting: Setting, method: str, repeats: int | None, done: set[tuple[str, str, int]]
+) -> Iterator[tuple[int, ...]]:
+    """The runs that are missing, in groups that make one program.
+
+    A thousand particles fill the processor's cache by themselves: mapped over ten runs OHSMC takes
+    2.5 times as long as one after another. Methods of few samples gain by the mapping.
+    """
+    require_method(method)
+    count = setting.repeats if repeats is None else repeats
+    missing = [number for number in range(count) if (setting.dataset, method, number) not in done]
+    size = 1 if method in ONE_AT_A_TIME else setting.at_once
+    for begin in range(0, len(missing), size):
+        yield tuple(missing[begin : begin + size])
+
+
+Scores: TypeAlias = list[dict[str, float]]
+
+
+def _carried_out(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Scores]]:
+    """Each task with its scores, as they come."""
+    if jobs == 1:
+        yield from map(carry_out, tasks)
+        return
+    import joblib
+
+    with _one_thread_each():
+        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        yield from parallel(joblib.delayed(carry_out)(task) for task in tasks)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes started in here run XLA on one thread; this one is not touched."""
+    before = dict(os.environ)
+    flags = before.get("XLA_FLAGS", "")
+    os.environ |= {"NPROC": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
+    try:
+        yield
+    finally:
+        for name in ("NPROC", "XLA_FLAGS"):
+            os.environ.pop(name)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+def carry_out(task: Task) -> tuple[Task, Scores]:
+    """Train and score the runs of a task; a diverged run scores NaN."""
+    setting = task.setting
+    posed, algorithms = _prepared(setting, task.method, task.data_dir)
+    before = time.perf_counter()
+    runs = [posed.run(repeat) for repeat in task.repeats]
+    fits = train(algorithms, setting, runs, task.repeats)
+    scored = [score(posed, one, run) for one, run in zip(fits, runs, strict=True)]
+    seconds = (time.perf_counter() - before) / len(runs)
+    return task, [scores | {"seconds": seconds} for scores in scored]
+
+
+@lru_cache(maxsize=2)
+def _prepared(setting: Setting, method: str, data_dir: Path | None) -> tuple[Problem, Candidates]:
+    """The same objects for every task of a method, so that a process compiles once."""
+    posed = problem(setting, data_dir)
+    rows = len(posed.run(0).train[1])
+    num_steps = setting.epochs * num_batches(rows, setting.batch_size)
+    return posed, candidates(method, posed.model, setting, num_steps)
+
+
+def _log(task: Task, scored: Scores) -> None:
+    mean = np.mean([scores["nlpd"] for scores in scored])
+    logger.info(
+        "%s, %s, runs %d to %d: NLPD %.3f, %.1f seconds each",
+        *(task.setting.dataset, task.method, task.repeats[0], task.repeats[-1], mean),
+        scored[0]["seconds"],
+    )
+
+
+def train(
+    algorithms: Candidates, setting: Setting, runs: list[Run], repeats: Sequence[int]
+) -> list[Fit]:
+    """Train runs as one program; of several algorithms, each run keeps the best on its validation."""
+    keys = jax.vmap(jax.random.key)(jnp.asarray(repeats))
+    tried = [
+        fit_many(
+            algorithm,
+            [run.train for run in runs],
+            epochs=setting.epochs,
+            batch_size=setting.batch_size,
+            validation=[run.validation for run in runs],
+            evaluate_every=setting.evaluate_every,
+            key=keys,
+            progress=False,
+        )
+        for algorithm in algorithms
+    ]
+    return [min(fits, key=best_validation) for fits in zip(*tried, strict=True)]
+
+
+def best_validation(trained: Fit) -> float:
+    """The validation NLPD of the posterior that was kept; infinite where none was."""
+    if trained.history.best_step == 0:
+        return math.inf
+    return float(np.nanmin(trained.history.validation_nlpd))
+
+
+def score(posed: Problem, trained: Fit, run: Run) -> dict[str, float]:
+    """The scores of a run on its test data, by the names of the tables; NaN where it diverged."""
+    inputs, targets = run.test
+    predictive = predict(posed.model, trained.posterior, inputs, target_scale=run.target_scale)
+    scores = _named(evaluate(predictive, targets))
+    if run.truth is not None:
+        scores |= _against_truth(predictive, run.truth)
+    scores["validation_nlpd"] = best_validation(trained)
+    if not math.isfinite(scores["validation_nlpd"]):
+        return dict.fromkeys(scores, math.nan)
+    return scores
+
+
+_NAMES = {
+    "rmse_over_particles": "rmse_particles",
+    "ece_over_particles": "ece_particles",
+    "accuracy_over_particles": "accuracy_particles",
+    "coverage": "coverage90",
+    "width": "width90",
+}
+
+
+def _named(scores: dict[str, float]) -> dict[str, float]:
+    return {_NAMES.get(name, name): value for name, value in scores.items()}
+
+
+def _against_truth(predictive: Predictive, truth: np.ndarray) -> dict[str, float]:
+    """RMSE against the function itself, as the paper has it for its synthetic regression."""
+    known = jnp.asarray(truth).reshape(predictive.mean.shape)
+    return {
+        "rmse": float(rmse(predictive.mean, known)),
+        "rmse_particles": float(over_particles(rmse, predictive, known)),
+    }
+
+
+def quick(experiment: Experiment) -> Experiment:
+    """The same experiment in seconds, to see that everything runs; its numbers mean nothing."""
+    return replace(
+        experiment,
+        settings=tuple(
+            replace(
+                setting,
+                epochs=2,
+                num_particles=20,
+                vb_samples=5,
+                evaluate_every=10,
+                hmc=Hmc(0.01, 3, 5, 20),
+                swag=Swag(5, 3),
+                repeats=min(setting.repeats, 2),
+                at_once=2,
+            )
+            for setting in experiment.settings
+        ),
+    )

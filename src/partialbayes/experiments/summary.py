@@ -1,0 +1,79 @@
+"""The tables of an experiment, written beside its runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from partialbayes.experiments.averages import Difference, Row, paired, read_runs, summarise
+from partialbayes.experiments.markdown import table_text
+from partialbayes.files import write_whole
+
+
+def write_tables(folder: Path, experiment: str) -> None:
+    r"""Write ``table.csv``, ``differences.csv`` and ``table.md`` of the runs in a folder.
+
+    Args:
+        folder: ``results/<experiment>/<track>``, with ``per_run.csv``.
+        experiment: Such as ``"uci"``; for the title.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from partialbayes.experiments.summary import write_tables
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> runs = "moons,OHSMC,0,nlpd,0.2\nmoons,OHSMC,1,nlpd,0.3\n"
+        >>> _ = (folder / "per_run.csv").write_text("dataset,method,repeat,metric,value\n" + runs)
+        >>> write_tables(folder, "moons")
+        >>> print((folder / "table.csv").read_text().splitlines()[1])
+        moons,OHSMC,nlpd,0.25,0.0707107,0.05,2,0.28,0.07
+    """
+    track = folder.name
+    runs = read_runs(folder / "per_run.csv")
+    rows, differences = summarise(runs, track), paired(runs)
+    _write(folder / "table.csv", _csv(Row._fields, rows))
+    _write(folder / "differences.csv", _csv(Difference._fields, differences))
+    _write(folder / "table.md", table_text(experiment, track, runs, rows, differences))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The lines of a ``table.csv``.
+
+    Args:
+        path: The file.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+
+    def number(text: str) -> float | None:
+        return float(text) if text else None
+
+    return [
+        Row(
+            dataset=line["dataset"],
+            method=line["method"],
+            metric=line["metric"],
+            mean=number(line["mean"]),
+            std=number(line["std"]),
+            se=number(line["se"]),
+            repeats=int(line["repeats"]),
+            paper_mean=number(line["paper_mean"]),
+            paper_std=number(line["paper_std"]),
+        )
+        for line in lines
+    ]
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+    return text.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, text.encode(), mode=0o644)
