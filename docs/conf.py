@@ -29,6 +29,20 @@ nb_ipywidgets_js = {}  # would come from elsewhere
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {
+    name: f"partialbayes.types.{name}"
+    for name in (
+        "Info",
+        "LogDensity",
+        "PRNGKey",
+        "Phi",
+        "PriorBuilder",
+        "Report",
+        "Resampler",
+        "Sampler",
+        "Scalar",
+    )
+}
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
@@ -39,6 +53,7 @@ html_title = "partialbayes"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
+html_sidebars = {"*": []}  # pages of the first level have nothing beneath them
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
@@ -86,10 +101,22 @@ def equations_stay_as_they_are(app, what, name, obj, options, lines):
 def bars_are_bars(app, what, name, obj, options, lines):
     """``p(y | φ)`` and ``|φ − φ'|²`` are no substitutions."""
     for index, line in enumerate(lines):
-        if "|" in line and not line.lstrip().startswith((">>>", "...")):
+        equation = what == "module" and line.startswith("    ")
+        if "|" in line and not equation and not line.lstrip().startswith((">>>", "...")):
             parts = line.split("``")  # every second one is literal
             parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
             lines[index] = "``".join(parts)
+
+
+def plain_signature(app, what, name, obj, options, signature, returns):
+    """Types as a reader writes them."""
+
+    def plain(text):
+        for prefix in ("jaxlib._jax.", "partialbayes.types."):
+            text = text and text.replace(prefix, "")
+        return text
+
+    return plain(signature), plain(returns)
 
 
 def find_by_last_part(app, env, node, contnode):
@@ -112,4 +139,5 @@ def setup(app):
     app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))
     app.connect("autodoc-process-docstring", equations_stay_as_they_are, priority=400)
     app.connect("autodoc-process-docstring", bars_are_bars, priority=900)
+    app.connect("autodoc-process-signature", plain_signature)
     app.connect("missing-reference", find_by_last_part)

@@ -285,8 +285,8 @@ def predict(
             default.
 
     Returns:
-        The predictive: mean, variance and its parts, quantiles, densities, samples, class
-        probabilities, each computed when it is asked for.
+        The predictive mixture, with mean, variance and its parts, quantiles, densities, samples and
+        class probabilities, each computed when it is asked for.
 
     Raises:
         ValueError: ``inputs`` are not numbers, not finite or have no rows; or ``target_scale`` is

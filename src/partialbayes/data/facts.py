@@ -20,6 +20,11 @@ class Facts(NamedTuple):
             classification, how many rows each class has.
         fingerprint: Σⱼ j (log sd(xⱼ) + corr(xⱼ, y)) over the columns j = 1, 2, …: the same for any
             order of the rows, another for another order, unit or choice of the columns.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.data.UCI["yacht"].rows
+        308
     """
 
     task: str

@@ -18,11 +18,23 @@ CACHE_VARIABLE = "PARTIALBAYES_CACHE"
 
 
 class MissingDataError(FileNotFoundError):
-    """A data set is nowhere to be found; the message says which file to put where."""
+    """A data set is nowhere to be found; the message says which file to put where.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> issubclass(pb.data.MissingDataError, FileNotFoundError)
+        True
+    """
 
 
 class DamagedDataError(ValueError):
-    """A file is there but is not the data set it should be; the message names it."""
+    """A file is there but is not the data set it should be; the message names it.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> issubclass(pb.data.DamagedDataError, ValueError)
+        True
+    """
 
 
 def cache_folder() -> Path:

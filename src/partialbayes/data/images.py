@@ -25,6 +25,11 @@ class Images(NamedTuple):
     """Pictures in shades of grey from 0 to 1 and their classes from 0 to 9.
 
     The training set has 60,000 images and the test set 10,000.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.data.Images._fields  # of images = pb.data.mnist()
+        ('train_inputs', 'train_targets', 'test_inputs', 'test_targets')
     """
 
     train_inputs: Float[np.ndarray, "train 28 28 1"]

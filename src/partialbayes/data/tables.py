@@ -31,6 +31,12 @@ class Table(NamedTuple):
         inputs: One row an example.
         targets: Numbers of a regression, labels from 0 of a classification.
         classes: How many, or ``None`` for a regression.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> table = pb.data.Table("ours", np.zeros((5, 2)), np.zeros(5), None)
+        >>> table.inputs.shape
+        (5, 2)
     """
 
     name: str

@@ -70,7 +70,7 @@ def pairs(
         ax: Matplotlib axes: one for two coordinates, or a square array.
 
     Returns:
-        The axes: one for two coordinates, otherwise an array with marginals on its diagonal.
+        The axes, one for two coordinates, otherwise an array with marginals on its diagonal.
 
     Raises:
         ValueError: ``dims`` or ``names`` do not fit φ.
