@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from partialbayes import algorithms, data, kernels
 from partialbayes.algorithms import continued, map_estimate, ohsmc, then
+from partialbayes.experiments.pictures import keep_novelty
 from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import Experiment, Swag, Track
 from partialbayes.fit import Fit, fit
@@ -170,6 +171,8 @@ def run_mnist(
             scored = score(model, trained, setting, digits, clothes)
             seconds = time.perf_counter() - before
             results.append("mnist", method, repeat, scored.scores | {"seconds": seconds})
+            if repeat == 0:
+                keep_novelty(folder, method, scored.known, scored.unknown)
             logger.info("mnist, %s, run %d: NLPD %.4f", method, repeat, scored.scores["nlpd"])
     return results
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partialbayes.checks import require_count
-from partialbayes.experiments import crescent_runs, mnist, runner
+from partialbayes.experiments import crescent_runs, mnist, pictures, runner
+from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.index import write_index
 from partialbayes.experiments.settings import Track, experiment
 from partialbayes.experiments.summary import write_tables
@@ -64,6 +65,7 @@ def reproduce(
         setting = crescent_runs.CrescentSetting()
         setting = crescent_runs.quick(setting) if quick else setting
         results = crescent_runs.run_crescent(setting, folder, repeats=repeats, methods=methods)
+        pictures.keep_crescent(setting, folder, results.methods())
     elif name == "mnist":
         images = mnist.MnistSetting()
         images = mnist.quick(images) if quick else mnist.small(images) if small else images
@@ -72,8 +74,9 @@ def reproduce(
         )
     else:
         declared = experiment(name, track)
+        declared = runner.quick(declared) if quick else declared
         results = runner.run_experiment(
-            runner.quick(declared) if quick else declared,
+            declared,
             folder,
             repeats=repeats,
             methods=methods,
@@ -82,7 +85,10 @@ def reproduce(
             jobs=jobs,
             progress=progress,
         )
+        if name in ("regression", "moons"):
+            pictures.keep_predictions(declared.settings[0], folder, results.methods(), jobs)
     results.note(begun)
     write_tables(folder, name)
+    write_figures(folder)
     write_index(Path(out))
     return folder

@@ -54,6 +54,12 @@ class Results:
         rows = (line.split(",") for line in lines)
         return {(row[0], row[1], int(row[2])) for row in rows if len(row) == 5 and row[3] == LAST}
 
+    def methods(self) -> tuple[str, ...]:
+        """The methods of the finished runs, in the order of the declaration."""
+        known = {method for _, method, _ in self.finished()}
+        declared = dict.fromkeys(m for setting in self._experiment.settings for m in setting.methods)
+        return tuple(method for method in declared if method in known)
+
     def append(self, dataset: str, method: str, repeat: int, scores: Mapping[str, float]) -> None:
         """Add a finished run; ``scores`` ends with its seconds."""
         if list(scores)[-1] != LAST:

@@ -6,12 +6,12 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ def run_experiment(
         for group in _groups(setting, method, repeats, done)
     ]
     with tqdm(total=len(tasks), disable=not progress, unit="task", leave=False) as bar:
-        for task, scored in _carried_out(tasks, _processors() if jobs is None else jobs):
+        for task, scored in carried_out(carry_out, tasks, jobs):
             for repeat, scores in zip(task.repeats, scored, strict=True):
                 results.append(task.setting.dataset, task.method, repeat, scores)
             _log(task, scored)
@@ -116,18 +116,20 @@ def _groups(
 
 
 Scores: TypeAlias = list[dict[str, float]]
+Result = TypeVar("Result")
 
 
-def _carried_out(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, Scores]]:
-    """Each task with its scores, as they come."""
-    if jobs == 1:
-        yield from map(carry_out, tasks)
+def carried_out(work: Callable[[Task], Result], tasks: list[Task], jobs: int | None) -> Iterator[Result]:
+    """What the work on each task gives, as it comes; see `run_experiment` for the jobs."""
+    jobs = min(_processors() if jobs is None else jobs, len(tasks))
+    if jobs <= 1:
+        yield from map(work, tasks)
         return
     import joblib
 
     with _one_thread_each():
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from parallel(joblib.delayed(carry_out)(task) for task in tasks)
+        yield from parallel(joblib.delayed(work)(task) for task in tasks)
 
 
 @contextmanager
@@ -147,18 +149,27 @@ def _one_thread_each() -> Iterator[None]:
 
 def carry_out(task: Task) -> tuple[Task, Scores]:
     """Train and score the runs of a task; a diverged run scores NaN."""
-    setting = task.setting
-    posed, algorithms = _prepared(setting, task.method, task.data_dir)
     before = time.perf_counter()
-    runs = [posed.run(repeat) for repeat in task.repeats]
-    fits = train(algorithms, setting, runs, task.repeats)
+    posed, fits, runs = trained(task)
     scored = [score(posed, one, run) for one, run in zip(fits, runs, strict=True)]
     seconds = (time.perf_counter() - before) / len(runs)
     return task, [scores | {"seconds": seconds} for scores in scored]
 
 
+def trained(task: Task) -> tuple[Problem, list[Fit], list[Run]]:
+    """Train the runs of a task."""
+    posed, algorithms = prepared(task.setting, task.method, task.data_dir)
+    runs = [posed.run(repeat) for repeat in task.repeats]
+    size = 1 if task.method in ONE_AT_A_TIME else len(runs)
+    fits: list[Fit] = []
+    for begin in range(0, len(runs), size):
+        part = slice(begin, begin + size)
+        fits += train(algorithms, task.setting, runs[part], task.repeats[part])
+    return posed, fits, runs
+
+
 @lru_cache(maxsize=2)
-def _prepared(setting: Setting, method: str, data_dir: Path | None) -> tuple[Problem, Candidates]:
+def prepared(setting: Setting, method: str, data_dir: Path | None) -> tuple[Problem, Candidates]:
     """The same objects for every task of a method, so that a process compiles once."""
     posed = problem(setting, data_dir)
     rows = len(posed.run(0).train[1])
