@@ -50,6 +50,7 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
 html_title = "partialbayes"
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"

@@ -25,11 +25,16 @@ def opened(page, profile):
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
     try:
         browser.get(page.as_uri())
-        assert browser.get_log("browser") == []
+        assert complaints(browser) == []
         yield browser
-        assert browser.get_log("browser") == []
+        assert complaints(browser) == []
     finally:
         browser.quit()
+
+
+def complaints(browser):
+    """Warnings and errors since the last look."""
+    return [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"]
 
 
 def resize(browser, width, height=900):

@@ -99,7 +99,7 @@ def test_step_compiles_once(name):
 
 @every_algorithm
 def test_fit_and_predict(name):
-    posterior, history, _ = trained(name, key=5)
+    posterior, history, *_ = trained(name, key=5)
     particles = posterior.particles
     assert jnp.allclose(jax.nn.logsumexp(particles.log_weights), 0.0, atol=1e-5)
     assert particles.values.shape[-2:-1] == particles.log_weights.shape[-1:]
@@ -113,7 +113,7 @@ def test_fit_and_predict(name):
 def test_the_validation_score_is_the_nlpd_of_the_predictive_mixture(name):
     if built(name).finish is not None:
         pytest.skip("the posterior is that of the second stage")
-    posterior, history, _ = trained(name, key=5)
+    posterior, history, *_ = trained(name, key=5)
     score = pb.nlpd(pb.log_predictive_density(ORACLE.model, posterior, (ORACLE.inputs, ORACLE.targets)))
     assert np.isclose(score, history.validation_nlpd.min(), rtol=1e-5)
     assert history.best_step == history.evaluated[history.validation_nlpd.argmin()]
