@@ -1,7 +1,8 @@
 """Ornstein–Uhlenbeck kernel with the prior as its stationary law.
 
 Over time t, coordinate by coordinate, for the prior N(m, s²):
-φ' = m + e^{−t/(2s²)} (φ − m) + sqrt(s² (1 − e^{−t/s²})) ε.
+
+    φ' = m + e^{−t/(2s²)} (φ − m) + sqrt(s² (1 − e^{−t/s²})) ε.
 """
 
 from __future__ import annotations
