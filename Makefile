@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-all docs figures bench studies lint format lock clean
+.PHONY: help demo test test-all docs figures bench tables studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -36,6 +36,10 @@ figures: $(READY) ## draw the gallery's pictures again (a few minutes)
 
 bench: $(READY)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
+
+tables: $(READY)  ## the paper's tables and figures, to results/ (hours; goes on where it was stopped)
+	$(BIN)/partialbayes reproduce all --small
+	$(BIN)/partialbayes reproduce all --track best
 
 studies: $(READY)  ## tables of calibration and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py

@@ -175,6 +175,18 @@ def test_stopped_runs_are_resumed(folder, capsys, monkeypatch):
     np.testing.assert_array_equal(straight.particles.values, resumed.particles.values)
 
 
+def test_reproduce(tmp_path, capsys):
+    arguments = ["reproduce", "crescent", "--quick", "--methods", "MAP", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert "table.md is written" in capsys.readouterr().out
+    assert "| MAP |" in (tmp_path / "crescent" / "paper" / "table.md").read_text()
+    nowhere = ["reproduce", "uci", "--data-dir", str(tmp_path / "nothing"), "--out", str(tmp_path)]
+    assert main(nowhere) == 2
+    said = capsys.readouterr().err
+    assert "yacht.csv.gz" in said or "boston.csv.gz" in said
+    assert main([*arguments[:-3], "HMC", "--out", str(tmp_path)]) == 2
+
+
 def test_methods_and_help(capsys):
     assert main(["methods"]) == 0
     listed = capsys.readouterr().out

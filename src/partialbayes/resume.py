@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array, Key
 
 from partialbayes import loop
 from partialbayes.checkpoint import CheckpointError, fingerprint, load_tree, save_tree
 from partialbayes.checks import require_count, require_positive
-from partialbayes.types import Batch, PRNGKey
+from partialbayes.types import Batch
 
 
 class Checkpoints(NamedTuple):
@@ -50,7 +51,7 @@ class Record:
         cls,
         checkpoint: Checkpoints | str | Path | None,
         plan: loop.Plan,
-        key: PRNGKey,
+        key: Key[Array, "*run"],
         train: Batch | None,
         validation: Batch | None,
     ) -> Record:

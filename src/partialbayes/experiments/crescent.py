@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.likelihoods import gaussian
+from partialbayes.metrics.common import AnyArray
 from partialbayes.model import partial_bnn
 from partialbayes.priors import normal
 from partialbayes.types import Model, Network, PRNGKey, Scalar
@@ -58,11 +59,10 @@ class Crescent(NamedTuple):
         return fit - 0.25 * phi[..., 0] ** 2 - 0.5 * phi[..., 1] ** 2
 
     def distances(
-        self, psi: float, values: Float[Array, "particle 2"], weights: Float[Array, " particle"]
+        self, psi: float, values: Float[AnyArray, "particle 2"], weights: Float[AnyArray, " particle"]
     ) -> tuple[float, float]:
         """Kolmogorov–Smirnov distances of weighted samples to the posterior of φ₀ and of φ₁ at ψ."""
-        second = np.linspace(-6.0, 6.0, 2401)
-        first = np.linspace(-6.0, 6.0, 2401)
+        first = second = np.linspace(-6.0, 6.0, 801)
         points = jnp.stack(jnp.meshgrid(jnp.asarray(first), jnp.asarray(second), indexing="ij"), -1)
         density = np.asarray(jnp.exp(self.log_density(psi, points)), float)
         marginals = ((first, density.sum(1)), (second, density.sum(0)))

@@ -150,5 +150,5 @@ METHODS: dict[str, _Build] = {
     "MAP-Laplace": _followed(_map, _laplace),
 }
 
-ONE_AT_A_TIME = {"OHSMC", "SGSMC-HMC", "OHSMC-refine", "OHSMC-ensemble"}
+ONE_AT_A_TIME = {"OHSMC", "SGSMC-HMC", "VB", "OHSMC-refine", "OHSMC-ensemble"}
 """Methods whose particles fill the machine by themselves."""

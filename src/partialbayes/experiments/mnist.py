@@ -87,7 +87,7 @@ def small(setting: MnistSetting) -> MnistSetting:
         setting,
         validation_rows=1000,
         evaluate_every=100,
-        epochs=5,
+        epochs=3,
         num_particles=10,
         gradient_particles=3,
         vb_samples=3,

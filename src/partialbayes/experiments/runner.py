@@ -26,6 +26,7 @@ from partialbayes.experiments.settings import Experiment, Hmc, Setting, Swag
 from partialbayes.fit import Fit
 from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
+from partialbayes.metrics.common import AnyArray
 from partialbayes.predict import Predictive, predict
 
 logger = logging.getLogger(__name__)
@@ -116,10 +117,13 @@ def _groups(
 
 
 Scores: TypeAlias = list[dict[str, float]]
+Work = TypeVar("Work")
 Result = TypeVar("Result")
 
 
-def carried_out(work: Callable[[Task], Result], tasks: list[Task], jobs: int | None) -> Iterator[Result]:
+def carried_out(
+    work: Callable[[Work], Result], tasks: Sequence[Work], jobs: int | None
+) -> Iterator[Result]:
     """What the work on each task gives, as it comes; see `run_experiment` for the jobs."""
     jobs = min(_processors() if jobs is None else jobs, len(tasks))
     if jobs <= 1:
@@ -240,7 +244,7 @@ def _named(scores: dict[str, float]) -> dict[str, float]:
     return {_NAMES.get(name, name): value for name, value in scores.items()}
 
 
-def _against_truth(predictive: Predictive, truth: np.ndarray) -> dict[str, float]:
+def _against_truth(predictive: Predictive, truth: AnyArray) -> dict[str, float]:
     """RMSE against the function itself, as the paper has it for its synthetic regression."""
     known = jnp.asarray(truth).reshape(predictive.mean.shape)
     return {
