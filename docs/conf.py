@@ -1,9 +1,10 @@
 """How Sphinx builds the site: offline, equations as MathML, nothing fetched by a reader's browser."""
 
+import re
 import sys
 from pathlib import Path
 
-from docutils.nodes import SkipNode
+from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.nodes import make_refnode
 
@@ -74,7 +75,7 @@ html_theme_options = {
 def inline_math(self, node):
     """An equation in a sentence, as MathML: browsers draw it without a script."""
     self.body.append(tex2mathml(node.astext()))
-    raise SkipNode
+    raise nodes.SkipNode
 
 
 def display_math(self, node):
@@ -82,7 +83,7 @@ def display_math(self, node):
     self.body.append('<div class="math">')
     self.body.append(tex2mathml(node.astext(), as_block=True))
     self.body.append("</div>")
-    raise SkipNode
+    raise nodes.SkipNode
 
 
 def equations_stay_as_they_are(app, what, name, obj, options, lines):
@@ -109,15 +110,26 @@ def bars_are_bars(app, what, name, obj, options, lines):
             lines[index] = "``".join(parts)
 
 
+ALIAS = re.compile(
+    r"TypeAliasForwardRef\('(?:partialbayes\.types\.)?(\w+)'\)|partialbayes\.types\.(?=\w)"
+)
+DEFAULT = re.compile(r"<function \S+?<lambda>>")
+
+
 def plain_signature(app, what, name, obj, options, signature, returns):
-    """Types as a reader writes them."""
+    """Types by the names a reader writes."""
 
     def plain(text):
-        for prefix in ("jaxlib._jax.", "partialbayes.types."):
-            text = text and text.replace(prefix, "")
-        return text
+        return text and DEFAULT.sub("...", ALIAS.sub(lambda found: found[1] or "", text))
 
     return plain(signature), plain(returns)
+
+
+def plain_arrays(app, tree):
+    """An array is an ``Array``, wherever JAX keeps its class."""
+    for text in list(tree.findall(nodes.Text)):
+        if "jaxlib._jax." in text:
+            text.parent.replace(text, nodes.Text(re.sub(r"(?:jax\.)?jaxlib\._jax\.", "", text)))
 
 
 def find_by_last_part(app, env, node, contnode):
@@ -141,4 +153,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", equations_stay_as_they_are, priority=400)
     app.connect("autodoc-process-docstring", bars_are_bars, priority=900)
     app.connect("autodoc-process-signature", plain_signature)
+    app.connect("doctree-read", plain_arrays)
     app.connect("missing-reference", find_by_last_part)

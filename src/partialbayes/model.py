@@ -34,7 +34,7 @@ def partial_bnn(
     likelihood: Likelihood,
     prior: PriorBuilder | None = None,
 ) -> Model:
-    """Make part of a network's weights random.
+    """Make part of a network's weights random: y ~ p(y | f(x; φ, ψ)), φ ~ π.
 
     Args:
         network: The network, from an adapter or a plain ``Network(init, apply)``.

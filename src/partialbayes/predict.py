@@ -272,7 +272,7 @@ def predict(
     data_chunk: int | None = None,
     particle_chunk: int | None = None,
 ) -> Predictive:
-    """What new targets may be.
+    """What new targets may be: p(y | x) = Σ_j w_j p(y | x, φ_j; ψ).
 
     Args:
         model: The model that was trained.

@@ -157,7 +157,7 @@ def residual(key: PRNGKey, weights: Weights) -> Ancestors:
 
 
 def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resampler:
-    """Resample only when the effective sample size falls below ``threshold · J``.
+    """Resample only when the effective sample size, 1 / Σ_j w_j², falls below ``threshold · J``.
 
     Args:
         threshold: Share of J, in (0, 1].

@@ -1,4 +1,11 @@
-"""Hamiltonian Monte Carlo: leapfrog steps along the gradient, accepted by the energy error."""
+"""Hamiltonian Monte Carlo: leapfrog steps along the gradient, accepted by the energy error.
+
+With momentum p ~ N(0, M) drawn anew for each trajectory, and step size h,
+
+    p ← p + (h/2) ∇ log p(φ),    φ ← φ + h M⁻¹ p,    p ← p + (h/2) ∇ log p(φ)
+
+many times; the end is accepted with probability min(1, e^{−ΔH}), H = −log p(φ) + ½ pᵀ M⁻¹ p.
+"""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from partialbayes.types import Likelihood
 def bernoulli(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
+    log p(y | f) = y f − log(1 + e^f).
+
     Args:
         variance: There is none; an error says so.
 
@@ -68,6 +70,8 @@ def bernoulli(variance: Any = None) -> Likelihood:
 @recorded("likelihoods.categorical")
 def categorical(variance: Any = None) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
+
+    log p(y | f) = f_y − log Σ_c e^{f_c}.
 
     Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
     further labels, independent of each other.
@@ -124,6 +128,8 @@ def categorical(variance: Any = None) -> Likelihood:
 @recorded("likelihoods.poisson")
 def poisson(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
+
+    log p(y | f) = y f − e^f − log y!.
 
     Args:
         variance: There is none, it equals the mean; an error says so.

@@ -20,6 +20,9 @@ from partialbayes.types import Scalar
 def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scalar:
     """Mean CRPS of the mixture: exact for normal noise, otherwise from weighted samples.
 
+    The continuous ranked probability score of y is ∫ (F(z) − 1[z ≥ y])² dz, in the units of y; of a
+    single point it is the absolute error.
+
     Args:
         predictive: From `predict`.
         targets: What was observed.
