@@ -1,11 +1,13 @@
 """How Sphinx builds the site: offline, equations as MathML, nothing fetched by a reader's browser."""
 
+import inspect
 import re
 import sys
 from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.addnodes import pending_xref
 from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).parents[1]
@@ -132,6 +134,46 @@ def plain_arrays(app, tree):
             text.parent.replace(text, nodes.Text(re.sub(r"(?:jax\.)?jaxlib\._jax\.", "", text)))
 
 
+def public_names():
+    """What may be linked: every public name, alone where that says which, and after its family."""
+    alone = []
+    for name in pb.__all__:
+        member = getattr(pb, name)
+        if inspect.ismodule(member):
+            inner = getattr(member, "__all__", [])
+            alone += [one for one in inner if one not in pb.__all__]
+            yield from (f"{name}.{one}" for one in inner)
+        else:
+            yield name
+    yield from (name for name in alone if alone.count(name) == 1)
+
+
+NAMES = set(public_names())
+SPAN = re.compile(r"(?:pb\.)?([A-Za-z_][\w.]*)(?:\(.*\))?")
+
+
+def link_code(app, tree):
+    """A public name in a code span of a page, `fit` or `kernels.lift(...)`, is a link to its entry."""
+    for literal in list(tree.findall(nodes.literal)):
+        found = SPAN.fullmatch(literal.astext())
+        if (
+            not found
+            or found[1] not in NAMES
+            or isinstance(literal.parent, nodes.reference | pending_xref)
+        ):
+            continue
+        link = pending_xref(
+            "",
+            literal.deepcopy(),
+            refdomain="py",
+            reftype="obj",
+            reftarget=found[1],
+            refdoc=app.env.docname,
+            refwarn=False,
+        )
+        literal.replace_self(link)
+
+
 def find_by_last_part(app, env, node, contnode):
     """`fit`, `likelihoods.custom` or ``pb.fit`` in text: look for the one name that ends so."""
     if node.get("refdomain") != "py":
@@ -154,4 +196,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", bars_are_bars, priority=900)
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_arrays)
+    app.connect("doctree-read", link_code)
     app.connect("missing-reference", find_by_last_part)
