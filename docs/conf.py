@@ -82,7 +82,7 @@ def inline_math(self, node):
 
 def display_math(self, node):
     """An equation on a line of its own."""
-    self.body.append('<div class="math">')
+    self.body.append('<div class="equation-line">')
     self.body.append(tex2mathml(node.astext(), as_block=True))
     self.body.append("</div>")
     raise nodes.SkipNode
