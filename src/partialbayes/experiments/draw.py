@@ -35,7 +35,7 @@ def write_figures(folder: Path) -> list[Path]:
             drawn["nlpd"] = score_figures.score_dots(rows)
     for name, figure in drawn.items():
         content = io.BytesIO()
-        figure.savefig(content, format="png", dpi=200)
+        figure.savefig(content, format="png", dpi=140)
         write_whole(folder / f"{name}.png", content.getvalue(), mode=0o644)
     return [folder / f"{name}.png" for name in drawn]
 

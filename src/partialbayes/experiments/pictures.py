@@ -63,7 +63,13 @@ def keep_predictions(setting: Setting, folder: Path, methods: tuple[str, ...], j
         for record, sampled in zip(records, samples, strict=True):
             record.samples[task.method] = sampled
     if missing:
-        save_figure_data(folder / DATA, {name: records})
+        ordered = [record._replace(samples=_in_order(record.samples, methods)) for record in records]
+        save_figure_data(folder / DATA, {name: ordered})
+
+
+def _in_order(by_method: dict[str, Any], methods: tuple[str, ...]) -> dict[str, Any]:
+    """Panels in the order of the table, whatever came first."""
+    return {method: by_method[method] for method in methods if method in by_method}
 
 
 def _lines(task: runner.Task) -> tuple[runner.Task, list[np.ndarray]]:
@@ -132,6 +138,8 @@ def keep_crescent(
         clouds[0].samples[method] = _equal(run.fit.posterior.particles, 500)
         if method == "OHSMC":
             flow = [_flow(oracle, setting, run)]
+    traces = [trace._replace(psi=_in_order(trace.psi, methods)) for trace in traces]
+    clouds = [cloud._replace(samples=_in_order(cloud.samples, methods)) for cloud in clouds]
     save_figure_data(folder / DATA, {"traces": traces, "clouds": clouds, "flow": flow})
 
 
