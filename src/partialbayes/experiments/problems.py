@@ -16,6 +16,7 @@ from partialbayes.likelihoods import bernoulli, categorical, gaussian, heterosce
 from partialbayes.model import partial_bnn
 from partialbayes.networks import mlp
 from partialbayes.parameters import learned
+from partialbayes.priors import fan_in, normal
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Likelihood, Model
 
@@ -82,7 +83,8 @@ def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int
     if setting.noise == "predicted":
         outputs = 2 * outputs
     network = mlp([features, *setting.hidden, outputs])
-    return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood)
+    prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
+    return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood, prior)
 
 
 def _wave(repeat: int) -> Run:
