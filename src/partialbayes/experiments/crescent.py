@@ -9,6 +9,7 @@ them do not tell more of ψ. For a sample mean of ½ it is about 1.096.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -88,12 +89,18 @@ def _distance(grid: np.ndarray, mass: np.ndarray, values: np.ndarray, weights: n
 
 
 def crescent(targets: Float[Array, " row"], start: float = 0.1) -> Crescent:
-    """The model of given data.
+    """The model with given data.
 
     Args:
         targets: The data, see `partialbayes.data.crescent`.
         start: Where ψ begins.
     """
+    return Crescent(crescent_model(start), jnp.zeros((len(targets), 1)), jnp.asarray(targets))
+
+
+@cache
+def crescent_model(start: float) -> Model:
+    """The model alone, one object for each start, so that many data sets compile once."""
 
     def init(key: PRNGKey) -> PyTree:
         return {"phi": jnp.zeros(2), "psi": jnp.asarray(start, float)}
@@ -103,5 +110,4 @@ def crescent(targets: Float[Array, " row"], start: float = 0.1) -> Crescent:
         return jnp.broadcast_to(phi[1] / psi + 0.5 * (phi[0] ** 2 + psi**2), inputs.shape[:1])
 
     prior = normal(scale=np.sqrt([2.0, 1.0]))  # variances 2 and 1
-    model = partial_bnn(Network(init, apply), "phi", gaussian(variance=1.0), prior)
-    return Crescent(model, jnp.zeros((len(targets), 1)), jnp.asarray(targets))
+    return partial_bnn(Network(init, apply), "phi", gaussian(variance=1.0), prior)

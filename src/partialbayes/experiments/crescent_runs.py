@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +18,12 @@ from jaxtyping import Float
 from partialbayes import algorithms, data, kernels, samplers
 from partialbayes.algorithms import continued, map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.callbacks import Snapshots
-from partialbayes.experiments.crescent import Crescent, crescent
+from partialbayes.experiments.crescent import Crescent, crescent, crescent_model
 from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import PAPER_HMC, Experiment, Hmc, Swag, Track
 from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.resampling import stratified
-from partialbayes.types import Algorithm, Model
+from partialbayes.types import Algorithm
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +81,10 @@ class CrescentSetting:
 _ALL_DATA = ("MC", "MC-evidence", "SMC")
 
 
-def algorithm(method: str, model: Model, setting: CrescentSetting) -> Algorithm:
+@cache
+def algorithm(method: str, setting: CrescentSetting) -> Algorithm:
     """The algorithm of a method, by its name in the table."""
+    model = crescent_model(setting.start)
     rate = optax.exponential_decay(setting.rate, transition_steps=10, decay_rate=setting.decay)
     optimizer = optax.adam(rate)
     common = {"num_particles": setting.num_particles, "optimizer": optimizer}
@@ -153,7 +156,7 @@ def train(method: str, oracle: Crescent, setting: CrescentSetting, repeat: int) 
     snapshots = Snapshots(every=max(num_steps // 100, 1))
     try:
         trained = fit(
-            algorithm(method, oracle.model, setting),
+            algorithm(method, setting),
             (oracle.inputs, oracle.targets),
             epochs=num_steps if all_data else setting.epochs,
             batch_size=None if all_data else setting.batch_size,
