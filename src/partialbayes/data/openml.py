@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -44,7 +45,9 @@ def fetch(table: Mapping[str, Any]) -> Fetched:
     """Download a table; texts stay texts."""
     from sklearn.datasets import fetch_openml
 
-    found = fetch_openml(**table, as_frame=True, parser="auto", cache=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A network error occurred", UserWarning)  # said once, below
+        found = fetch_openml(**table, as_frame=True, parser="auto", cache=False)
     frame = found.frame
     target = (found.target_names or [frame.columns[-1]])[0]
     columns = {name: frame[name].to_numpy() for name in frame.columns}

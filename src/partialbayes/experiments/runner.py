@@ -68,11 +68,14 @@ def run_experiment(
         jobs: Processes, of one thread each; one for each processor by default.
         progress: Whether to show a progress bar.
     """
+    chosen = _chosen(experiment, datasets)
+    for setting in chosen:
+        problem(setting, data_dir)  # data that cannot be had are said before anything is run
     results = Results(folder, experiment)
     done = results.finished()
     tasks = [
         Task(setting, method, group, data_dir)
-        for setting in _chosen(experiment, datasets)
+        for setting in chosen
         for method in methods or setting.methods
         for group in _groups(setting, method, repeats, done)
     ]
