@@ -57,7 +57,8 @@ def fetch(table: Mapping[str, Any]) -> Fetched:
 @contextmanager
 def downloading(name: str, file: str, progress: bool) -> Iterator[Callable[[str], None]]:
     """A bar over the steps of a download; what fails to come is told as a missing data set."""
-    with tqdm(total=3, desc=f"{name}: downloading", disable=not progress, leave=False) as bar:
+    silent = None if progress else True  # None: silent where there is no terminal
+    with tqdm(total=3, desc=f"{name}: downloading", disable=silent, leave=False) as bar:
 
         def advance(doing: str) -> None:
             bar.update()
