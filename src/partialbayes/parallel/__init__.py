@@ -1,1 +1,1 @@
-"""More than one device, more than one machine: meshes of devices, and several processes that work as one."""
+"""More than one device, more than one machine: meshes of devices, and processes that work as one."""
