@@ -1,1 +1,5 @@
 """More than one device, more than one machine: meshes of devices, and processes that work as one."""
+
+from partialbayes.parallel.sweeps import sweep
+
+__all__ = ["sweep"]
