@@ -8,6 +8,7 @@ compiled program, and a test holds the one against the other.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import re
 from typing import NamedTuple
@@ -145,24 +146,29 @@ def best_mesh(size: Size, devices: int, machine: Machine) -> tuple[int, int]:
 
 def table(machine: Machine) -> str:
     """The table of docs/scaling.md."""
+    counts = (8, 64, 1024)
     lines = [
-        "| J | w | devices | mesh (particle × data) | sent, MB | memory, GB | step, ms | efficiency |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| J | w | stochastic layer | step on 1, ms | sent on 64, MB | memory on 64, GB | "
+        + " | ".join(f"on {devices}" for devices in counts)
+        + " |",
+        "| --- " * (6 + len(counts)) + "|",
     ]
-    for particles in (2**10, 2**14, 2**20):
-        for weights in (10**5, 10**7, 10**9):
-            after = weights // 1000
-            size = Size(particles, 1000, weights - after, after, 1024, 100, 100, 200)
-            alone = seconds(size, 1, 1, machine)
-            for devices in (1, 8, 64, 1024):
-                mesh = best_mesh(size, devices, machine)
-                time = seconds(size, *mesh, machine)
-                megabytes = sum(sent_bytes(size, *mesh).values()) / 1e6
-                gigabytes = device_bytes(size, *mesh) / 1e9
-                lines.append(
-                    f"| {particles:,} | {weights:,} | {devices} | {mesh[0]} × {mesh[1]} | {megabytes:.3g} | "
-                    f"{gigabytes:.3g} | {1e3 * time:.3g} | {alone / devices / time:.0%} |"
-                )
+    for particles, weights, first in itertools.product(
+        (2**10, 2**14, 2**20), (10**5, 10**7, 10**9), (True, False)
+    ):
+        before, after, boundary = (0, weights, 0) if first else (weights, 0, 100)
+        size = Size(particles, 1000, before, after, 1024, boundary, 100, 1000 if first else 10)
+        alone = seconds(size, 1, 1, machine)
+        meshes = [best_mesh(size, devices, machine) for devices in counts]
+        efficiencies = [
+            f"{alone / math.prod(mesh) / seconds(size, *mesh, machine):.0%} ({mesh[0]} × {mesh[1]})"
+            for mesh in meshes
+        ]
+        lines.append(
+            f"| {particles:,} | {weights:,} | {'first' if first else 'last'} | {1e3 * alone:.3g} | "
+            f"{sum(sent_bytes(size, *meshes[1]).values()) / 1e6:.3g} | "
+            f"{device_bytes(size, *meshes[1]) / 1e9:.3g} | {' | '.join(efficiencies)} |"
+        )
     return "\n".join(lines)
 
 

@@ -3,9 +3,12 @@
 Run with the names of checks; prints one line of JSON, what went wrong under the name of each check.
 """
 
+import contextlib
 import json
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -143,9 +146,6 @@ def refine_and_predict():
 
 
 def resumed():
-    import tempfile
-    from pathlib import Path
-
     algorithm = pb.ohsmc(MODEL, num_particles=64)
     whole_run = pb.fit(algorithm, (X, Y), epochs=4, batch_size=20, progress=False)
 
@@ -156,10 +156,8 @@ def resumed():
     with tempfile.TemporaryDirectory() as folder:
         settings = dict(epochs=4, batch_size=20, progress=False, resume=True)
         settings["checkpoint"] = pb.Checkpoints(Path(folder) / "run", every_steps=1)
-        try:
+        with contextlib.suppress(InterruptedError):
             pb.fit(algorithm, (X, Y), mesh=pb.parallel.mesh(4), callbacks=[stop], **settings)
-        except InterruptedError:
-            pass
         rest = pb.fit(algorithm, (X, Y), **settings)
     close(whole_run.posterior, rest.posterior)
 

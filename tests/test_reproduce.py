@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from dataclasses import replace
 
 import jax
@@ -124,22 +123,6 @@ def test_runs_of_two_settings_do_not_come_into_one_table(results):
         Results(results.folder, Experiment("moons", "paper", (changed,)))
     more = replace(experiment("moons").settings[0], repeats=3, methods=("MAP",), at_once=2)
     Results(results.folder, Experiment("moons", "paper", (more,)))
-
-
-def where_it_ran(task):
-    return os.getpid(), os.environ["XLA_FLAGS"], os.environ["NPROC"], task
-
-
-def test_work_is_spread_over_processes_of_one_thread(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
-    found = list(runner.carried_out(where_it_ran, [1, 2, 3], 2))
-    assert {task for *_, task in found} == {1, 2, 3}
-    for process, flags, threads, _ in found:
-        assert process != os.getpid()
-        assert flags.endswith("device_count=1 --xla_cpu_multi_thread_eigen=false")
-        assert threads == "1"
-    assert os.environ["XLA_FLAGS"] == "--xla_force_host_platform_device_count=1"
-    assert "NPROC" not in os.environ
 
 
 def test_a_candidate_is_chosen_by_validation_in_each_run():

@@ -2,7 +2,7 @@
 
 The names used most are here; the families they belong to are modules with all their members:
 `algorithms`, `samplers`, `kernels`, `resampling`, `annealing`, `networks`, `subsets`, `ranking`,
-`likelihoods`, `priors`, `metrics`, `evidence`, `callbacks`, `data` and `types`.
+`likelihoods`, `priors`, `metrics`, `evidence`, `callbacks`, `parallel`, `data` and `types`.
 """
 
 from typing import Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -16,6 +17,7 @@ from partialbayes import loop
 from partialbayes.batches import checked, take
 from partialbayes.checks import num_rows, require_count
 from partialbayes.fit import Fit, drive, make_plan, result
+from partialbayes.parallel.sweeps import sweep
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report
 
@@ -38,8 +40,9 @@ def fit_many(
     progress: bool = True,
     checkpoint: Checkpoints | str | None = None,
     resume: bool = False,
+    jobs: int = 1,
 ) -> list[Fit]:
-    """Train R times at once, as one program mapped over the runs.
+    """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
 
     Args:
         build: An algorithm, to be run with R keys; or a function from one row of
@@ -57,6 +60,9 @@ def fit_many(
         progress: Whether to show a progress bar.
         checkpoint: As in `fit`, one file for all the runs.
         resume: As in `fit`.
+        jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
+            one thread, or a task of the cluster that joblib was told to use. Several have no
+            progress bar and no checkpoint.
 
     Returns:
         One `Fit` per run. A run that diverged does not stop the others: its history holds NaN
@@ -87,6 +93,21 @@ def fit_many(
     plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
+    require_count("jobs", jobs, "for example jobs=2.")
+    if jobs > 1:
+        if checkpoint is not None or resume:
+            raise ValueError("checkpoint is of one program; leave out jobs, or checkpoint and resume.")
+        return _divided(
+            jobs,
+            keys,
+            build=build,
+            data=data,
+            validation=validation,
+            hyperparameters=hyperparameters,
+            epochs=epochs,
+            batch_size=batch_size,
+            evaluate_every=evaluate_every,
+        )
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 
     record = Record.of(checkpoint, plan, key, train, held_out)
@@ -119,6 +140,39 @@ def fit_many(
         return result(plan, own, done, held_out is not None)._replace(report=report)
 
     return [unstack(index) for index in range(count)]
+
+
+def _divided(jobs: int, keys: Key[Array, " run"], **arguments: Any) -> list[Fit]:
+    """The same runs by several programs, in their order."""
+    count = len(keys)
+    ends = np.linspace(0, count, min(jobs, count) + 1).astype(int).tolist()
+    # Typed keys do not go between processes.
+    key_data, key_kind = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
+    work = partial(_part, key_data=key_data, key_kind=key_kind, **arguments)
+    done = sorted(sweep(work, list(pairwise(ends)), jobs=jobs), key=lambda pair: pair[0])
+    return [fit for _, fits in done for fit in fits]
+
+
+def _part(
+    ends: tuple[int, int],
+    *,
+    data: Any,
+    validation: Any,
+    hyperparameters: PyTree,
+    key_data: np.ndarray,
+    key_kind: Any,
+    **settings: Any,
+) -> list[Fit]:
+    """Some of the runs, as one program."""
+    own = slice(*ends)
+    return fit_many(
+        data=data[own] if isinstance(data, list) else data,
+        validation=validation[own] if isinstance(validation, list) else validation,
+        hyperparameters=jax.tree.map(lambda leaf: leaf[own], hyperparameters),
+        key=jax.random.wrap_key_data(jnp.asarray(key_data[own]), impl=key_kind),
+        progress=False,
+        **settings,
+    )
 
 
 class _Mapped(NamedTuple):

@@ -16,9 +16,10 @@ import optax
 from jaxtyping import Float
 
 from partialbayes import algorithms, data, kernels, samplers
-from partialbayes.algorithms import continued, map_estimate, ohsmc, sgsmc, smc, then
+from partialbayes.algorithms import map_estimate, ohsmc, sgsmc, smc, then
 from partialbayes.callbacks import Snapshots
 from partialbayes.experiments.crescent import Crescent, crescent, crescent_model
+from partialbayes.experiments.methods import averaging, hamiltonian
 from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import PAPER_HMC, Experiment, Hmc, Swag, Track
 from partialbayes.fit import Fit, TrainingDivergedError, fit
@@ -90,25 +91,12 @@ def algorithm(method: str, setting: CrescentSetting) -> Algorithm:
     common = {"num_particles": setting.num_particles, "optimizer": optimizer}
     metropolis = kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10)
     walk = kernels.random_walk(setting.walk_variance)
-    hmc = samplers.hmc(
-        step_size=setting.hmc.step_size,
-        num_leapfrog=setting.hmc.num_leapfrog,
-        num_chains=1,
-        num_burn_in=setting.hmc.num_burn_in,
-        num_draws=setting.hmc.num_draws,
-        num_particles=min(setting.num_particles, setting.hmc.num_draws),
-    )
+    hmc = hamiltonian(setting.hmc, setting.num_particles)
     brute = {"num_samples": setting.monte_carlo_samples, "optimizer": optimizer}
     on_batches = sgsmc(model, kernel=metropolis, resample=stratified, **common)
     point = map_estimate(model, optimizer=optimizer)
-    averaging = algorithms.swag(
-        model,
-        num_samples=setting.num_particles,
-        rank=setting.swag.rank,
-        warm_up=0,
-        optimizer=optax.adam(setting.rate * setting.decay ** (setting.epochs * setting.rows / 1e3)),
-    )
-    stage = continued(averaging, num_steps=setting.swag.num_steps, batch_size=setting.batch_size)
+    last_rate = setting.rate * setting.decay ** (setting.epochs * setting.rows / setting.batch_size / 10)
+    stage = averaging(model, setting.swag, setting.num_particles, last_rate, setting.batch_size)
     known = {
         "OHSMC": ohsmc(model, kernel=walk, resample=stratified, **common),
         "SGSMC": on_batches,

@@ -5,8 +5,8 @@ Each returns a Matplotlib figure; ``figure.savefig(path, dpi=200)`` writes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -86,13 +86,7 @@ def predictive_curves(run: Curves) -> Any:
     Args:
         run: One run.
     """
-    figure, places = panels(len(run.samples), (2.5, 2.5), sharex=True, sharey=True)
-    for place, method in zip(places, run.samples, strict=True):
-        _curves(place, run, method)
-        title(place, method)
-    label_outer(places, "x", "y")
-    legend_below(figure, *places[0].get_legend_handles_labels())
-    return figure
+    return _by_method(run, _curves, ("x", "y"), (2.5, 2.5))
 
 
 def predictive_curves_by_seed(runs: Sequence[Curves]) -> Any:
@@ -101,16 +95,7 @@ def predictive_curves_by_seed(runs: Sequence[Curves]) -> Any:
     Args:
         runs: Of several seeds, with the same methods.
     """
-    methods = list(runs[0].samples)
-    figure, places = grid(len(runs), len(methods), (2.0, 1.7), sharex=True, sharey=True)
-    for row, run in zip(places, runs, strict=True):
-        for place, method in zip(row, methods, strict=True):
-            _curves(place, run, method)
-    for place, method in zip(places[0], methods, strict=True):
-        title(place, method)
-    label_outer(places, "x", "y")
-    legend_below(figure, *places[0, 0].get_legend_handles_labels())
-    return figure
+    return _by_seed(runs, _curves, ("x", "y"))
 
 
 def decision_lines(run: Boundaries) -> Any:
@@ -119,13 +104,7 @@ def decision_lines(run: Boundaries) -> Any:
     Args:
         run: One run.
     """
-    figure, places = panels(len(run.samples), (2.4, 2.3), sharex=True, sharey=True)
-    for place, method in zip(places, run.samples, strict=True):
-        _lines(place, run, method)
-        title(place, method)
-    label_outer(places, "x₀", "x₁")
-    legend_below(figure, *places[0].get_legend_handles_labels())
-    return figure
+    return _by_method(run, _lines, ("x₀", "x₁"), (2.4, 2.3))
 
 
 def decision_lines_by_seed(runs: Sequence[Boundaries]) -> Any:
@@ -134,14 +113,31 @@ def decision_lines_by_seed(runs: Sequence[Boundaries]) -> Any:
     Args:
         runs: Of several seeds, with the same methods.
     """
+    return _by_seed(runs, _lines, ("x₀", "x₁"))
+
+
+_Draw: TypeAlias = Callable[[Any, Any, str], None]
+
+
+def _by_method(run: Any, draw: _Draw, labels: tuple[str, str], size: tuple[float, float]) -> Any:
+    figure, places = panels(len(run.samples), size, sharex=True, sharey=True)
+    for place, method in zip(places, run.samples, strict=True):
+        draw(place, run, method)
+        title(place, method)
+    label_outer(places, *labels)
+    legend_below(figure, *places[0].get_legend_handles_labels())
+    return figure
+
+
+def _by_seed(runs: Sequence[Any], draw: _Draw, labels: tuple[str, str]) -> Any:
     methods = list(runs[0].samples)
     figure, places = grid(len(runs), len(methods), (2.0, 1.7), sharex=True, sharey=True)
     for row, run in zip(places, runs, strict=True):
         for place, method in zip(row, methods, strict=True):
-            _lines(place, run, method)
+            draw(place, run, method)
     for place, method in zip(places[0], methods, strict=True):
         title(place, method)
-    label_outer(places, "x₀", "x₁")
+    label_outer(places, *labels)
     legend_below(figure, *places[0, 0].get_legend_handles_labels())
     return figure
 

@@ -13,7 +13,7 @@ import optax
 
 from partialbayes import algorithms, kernels, samplers
 from partialbayes.algorithms import continued, ensemble, map_estimate, ohsmc, sgsmc, then
-from partialbayes.experiments.settings import Setting
+from partialbayes.experiments.settings import Hmc, Setting, Swag
 from partialbayes.resampling import stratified
 from partialbayes.types import Algorithm, Model, Sampler
 
@@ -101,26 +101,32 @@ def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation)
 
 
 def _swag(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-    averaging = algorithms.swag(
-        model,
-        num_samples=setting.num_particles,
-        rank=setting.swag.rank,
-        warm_up=0,
-        optimizer=optax.adam(setting.rate),
-    )
-    stage = continued(averaging, num_steps=setting.swag.num_steps, batch_size=setting.batch_size)
+    stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
     return (then(map_estimate(model, optimizer=optimizer), stage),)
 
 
-def _hmc(setting: Setting) -> Sampler:
-    return samplers.hmc(
-        step_size=setting.hmc.step_size,
-        num_leapfrog=setting.hmc.num_leapfrog,
-        num_chains=1,
-        num_burn_in=setting.hmc.num_burn_in,
-        num_draws=setting.hmc.num_draws,
-        num_particles=min(setting.num_particles, setting.hmc.num_draws),
+def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_size: int) -> Sampler:
+    """SWAG as a second stage, from the best point of MAP, by Adam at a constant rate."""
+    trainer = algorithms.swag(
+        model, num_samples=num_samples, rank=numbers.rank, warm_up=0, optimizer=optax.adam(rate)
     )
+    return continued(trainer, num_steps=numbers.num_steps, batch_size=batch_size)
+
+
+def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
+    """HMC as a second stage, in one chain as in the paper."""
+    return samplers.hmc(
+        step_size=numbers.step_size,
+        num_leapfrog=numbers.num_leapfrog,
+        num_chains=1,
+        num_burn_in=numbers.num_burn_in,
+        num_draws=numbers.num_draws,
+        num_particles=min(num_particles, numbers.num_draws),
+    )
+
+
+def _hmc(setting: Setting) -> Sampler:
+    return hamiltonian(setting.hmc, setting.num_particles)
 
 
 def _followed(first: _Build, sampler: Callable[[Setting], Sampler]) -> _Build:

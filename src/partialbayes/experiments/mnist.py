@@ -21,7 +21,8 @@ import optax
 from jaxtyping import Array, Float
 
 from partialbayes import algorithms, data, kernels
-from partialbayes.algorithms import continued, map_estimate, ohsmc, then
+from partialbayes.algorithms import map_estimate, ohsmc, then
+from partialbayes.experiments.methods import averaging
 from partialbayes.experiments.pictures import keep_novelty
 from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import Experiment, Swag, Track
@@ -134,14 +135,7 @@ def algorithm(method: str, model: Model, setting: MnistSetting) -> Algorithm:
             optimizer=optimizer,
         )
     if method == "SWAG":
-        averaging = algorithms.swag(
-            model,
-            num_samples=setting.num_particles,
-            rank=setting.swag.rank,
-            warm_up=0,
-            optimizer=optimizer,
-        )
-        stage = continued(averaging, num_steps=setting.swag.num_steps, batch_size=setting.batch_size)
+        stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
         return then(point, stage)
     if method == "MAP":
         return point

@@ -31,6 +31,7 @@ from partialbayes.experiments.figure_data import (
 )
 from partialbayes.experiments.problems import Run
 from partialbayes.experiments.settings import Setting
+from partialbayes.parallel.sweeps import sweep
 from partialbayes.predict import predict
 from partialbayes.types import Model, Particles, Posterior
 
@@ -48,7 +49,7 @@ def keep_predictions(setting: Setting, folder: Path, methods: tuple[str, ...], j
         setting: Of "regression" or "moons".
         folder: Where ``figures.npz`` is.
         methods: Those of the table so far.
-        jobs: As in `runner.run_experiment`.
+        jobs: As in `sweep`.
     """
     name = "curves" if setting.dataset == "regression" else "boundaries"
     seeds = tuple(range(min(SEEDS, setting.repeats)))
@@ -59,7 +60,7 @@ def keep_predictions(setting: Setting, folder: Path, methods: tuple[str, ...], j
         empty = _empty_curves if name == "curves" else _empty_boundaries
         records = [empty(posed.run(seed)) for seed in seeds]
     tasks = [runner.Task(setting, method, seeds, None) for method in missing]
-    for task, samples in runner.carried_out(_lines, tasks, jobs):
+    for task, samples in sweep(_lines, tasks, jobs=jobs):
         for record, sampled in zip(records, samples, strict=True):
             record.samples[task.method] = sampled
     if missing:
@@ -72,11 +73,11 @@ def _in_order(by_method: dict[str, Any], methods: tuple[str, ...]) -> dict[str, 
     return {method: by_method[method] for method in methods if method in by_method}
 
 
-def _lines(task: runner.Task) -> tuple[runner.Task, list[np.ndarray]]:
+def _lines(task: runner.Task) -> list[np.ndarray]:
     """What single particles predict on the grid, for each run of the task."""
     posed, fits, _ = runner.trained(task)
     grid = _grid(task.setting)
-    return task, [_predicted(posed.model, fit.posterior, grid) for fit in fits]
+    return [_predicted(posed.model, fit.posterior, grid) for fit in fits]
 
 
 def _grid(setting: Setting) -> np.ndarray:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +25,7 @@ from partialbayes.fit import Fit
 from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics.common import AnyArray
+from partialbayes.parallel.sweeps import sweep
 from partialbayes.predict import Predictive, predict
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ def run_experiment(
 ) -> Results:
     """Run what is not yet in the folder.
 
-    The work goes through joblib, so ``joblib.parallel_config("dask")`` and the like spread it over a
+    The work goes through `sweep`, so ``joblib.parallel_config("dask")`` and the like spread it over a
     cluster; this process alone writes the results.
 
     Args:
@@ -65,7 +64,7 @@ def run_experiment(
         methods: Those to run; as declared by default.
         datasets: Those to run on; all by default.
         data_dir: Where real data are, see `partialbayes.data`.
-        jobs: Processes, of one thread each; one for each processor by default.
+        jobs: As in `sweep`.
         progress: Whether to show a progress bar.
     """
     chosen = _chosen(experiment, datasets)
@@ -80,16 +79,12 @@ def run_experiment(
         for group in _groups(setting, method, repeats, done)
     ]
     with tqdm(total=len(tasks), disable=not progress, unit="task", leave=False) as bar:
-        for task, scored in carried_out(carry_out, tasks, jobs):
+        for task, scored in sweep(carry_out, tasks, jobs=jobs):
             for repeat, scores in zip(task.repeats, scored, strict=True):
                 results.append(task.setting.dataset, task.method, repeat, scores)
             _log(task, scored)
             bar.update()
     return results
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _chosen(experiment: Experiment, datasets: Sequence[str] | None) -> list[Setting]:
@@ -120,47 +115,15 @@ def _groups(
 
 
 Scores: TypeAlias = list[dict[str, float]]
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 
 
-def carried_out(
-    work: Callable[[Work], Result], tasks: Sequence[Work], jobs: int | None
-) -> Iterator[Result]:
-    """What the work on each task gives, as it comes; see `run_experiment` for the jobs."""
-    jobs = min(_processors() if jobs is None else jobs, len(tasks))
-    if jobs <= 1:
-        yield from map(work, tasks)
-        return
-    import joblib
-
-    with _one_thread_each():
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from parallel(joblib.delayed(work)(task) for task in tasks)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started in here run XLA on one thread; this one is not touched."""
-    before = dict(os.environ)
-    flags = before.get("XLA_FLAGS", "")
-    os.environ |= {"NPROC": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
-    try:
-        yield
-    finally:
-        for name in ("NPROC", "XLA_FLAGS"):
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
-
-
-def carry_out(task: Task) -> tuple[Task, Scores]:
+def carry_out(task: Task) -> Scores:
     """Train and score the runs of a task; a diverged run scores NaN."""
     before = time.perf_counter()
     posed, fits, runs = trained(task)
     scored = [score(posed, one, run) for one, run in zip(fits, runs, strict=True)]
     seconds = (time.perf_counter() - before) / len(runs)
-    return task, [scores | {"seconds": seconds} for scores in scored]
+    return [scores | {"seconds": seconds} for scores in scored]
 
 
 def trained(task: Task) -> tuple[Problem, list[Fit], list[Run]]:

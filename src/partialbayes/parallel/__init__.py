@@ -1,5 +1,6 @@
 """More than one device, more than one machine: meshes of devices, and processes that work as one."""
 
 from partialbayes.parallel.meshes import mesh
+from partialbayes.parallel.sweeps import sweep
 
-__all__ = ["mesh"]
+__all__ = ["mesh", "sweep"]
