@@ -1,6 +1,7 @@
 """More than one device, more than one machine: meshes of devices, and processes that work as one."""
 
+from partialbayes.parallel.islands import islands
 from partialbayes.parallel.meshes import mesh
 from partialbayes.parallel.sweeps import sweep
 
-__all__ = ["mesh", "sweep"]
+__all__ = ["islands", "mesh", "sweep"]
