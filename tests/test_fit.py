@@ -1,7 +1,5 @@
 """The driver: pieces, validation, best state, failures."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +7,9 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes import loop
+from partialbayes import driver, loop
 from tests.oracles import conjugate
 
-driver = importlib.import_module("partialbayes.fit")  # the name is also the function
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
 ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes.files import write_whole
+from partialbayes.parallel.hosts import is_shared, on_host
 
 FORMAT = "partialbayes"
 VERSION = 1
@@ -42,7 +43,8 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
 
     Args:
         path: The file; its folder is made if need be.
-        tree: A pytree of arrays; typed random keys are kept as their data.
+        tree: A pytree of arrays; typed random keys are kept as their data. Arrays divided over devices
+            are written whole; where several processes share them all call this, and process 0 writes.
         description: Anything JSON can hold.
 
     Raises:
@@ -51,7 +53,10 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
     from safetensors.numpy import save
 
     path = Path(path)
-    arrays = {name: np.asarray(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
+    leaves = [(name, _key_data(leaf)) for name, leaf in _named_leaves(tree)]
+    arrays = {name: on_host(leaf) for name, leaf in leaves}
+    if any(is_shared(leaf) for _, leaf in leaves) and jax.process_index() > 0:
+        return  # all bring what they have, one writes
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -136,7 +141,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def fingerprint(tree: PyTree) -> str:
     """A short digest of the values in a pytree, to tell one data set from another."""
-    named = {name: np.asarray(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
+    named = {name: on_host(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
     return _checksum(named)[:16]
 
 

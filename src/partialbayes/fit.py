@@ -1,17 +1,12 @@
 """The one driver: it trains any `Algorithm`, scores it as it goes, and keeps the best.
 
-The work is done by the compiled loop of `loop`, in pieces of about half a second; between pieces
-the host looks in: progress, failures, checkpoints, callbacks, Ctrl-C.
+The work is done by the compiled loop of `loop`, piece by piece (`driver`); between pieces the host
+looks in: progress, failures, checkpoints, callbacks, Ctrl-C.
 """
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,23 +15,20 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
-from tqdm.auto import tqdm
 
 from partialbayes import loop
 from partialbayes.batches import checked, num_batches, permutation, whole
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import remedy, warn_of_collapse
+from partialbayes.driver import drive
+from partialbayes.parallel.hosts import brought_home
 from partialbayes.parallel.meshes import checked_mesh, require_divisible
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.sharding import on, placed
 from partialbayes.source import source_of
 from partialbayes.stalled import require_arrival
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report
-
-logger = logging.getLogger(__name__)
-
-_SECONDS_PER_PIECE = 0.5
 
 
 class History(NamedTuple):
@@ -262,77 +254,6 @@ def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
     return whole(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
 
 
-def drive(
-    advance: Callable[[loop.Carry, int, int], loop.Carry],
-    look: Callable[[loop.Carry, int, int], str],
-    plan: loop.Plan,
-    carry: loop.Carry,
-    done: int,
-    record: Record,
-    progress: bool,
-    stops: Sequence[Callable[[int], int]] = (),
-) -> tuple[loop.Carry, int]:
-    """Run to the end, or to Ctrl-C, piece by piece.
-
-    Args:
-        advance: ``(carry, begin, end) -> carry``, the compiled loop.
-        look: ``(carry, begin, end) -> text``, what the host does after each piece, and what the
-            progress bar is to say; it raises to stop the run.
-        plan: The plan of the run.
-        carry: Where to start from.
-        done: Steps done already.
-        record: Its checkpoint.
-        progress: Whether to show a progress bar.
-        stops: ``done -> step``, each a step at which a piece has to end.
-
-    Returns:
-        The carry and the steps done.
-    """
-    carry = advance(carry, done, done)  # no steps: compiles, so that the first piece is timed right
-    piece = 1
-    bar = tqdm(total=plan.num_steps, initial=done, disable=not progress, unit="step", leave=False)
-    with bar, _deferred_interrupt() as interrupted:
-        while done < plan.end(carry.best_step) and not interrupted():
-            ends = (stop(done) for stop in (record.next_stop, *stops))
-            end = min(done + piece, plan.num_steps, *ends)
-            before = time.perf_counter()
-            carry = advance(carry, done, end)
-            carry.best_step.block_until_ready()
-            seconds = time.perf_counter() - before
-            bar.set_postfix_str(look(carry, done, end), refresh=False)
-            steps = end - done  # may be fewer than planned, when a checkpoint is due
-            bar.update(steps)
-            done = end
-            record.save_if_due(carry, done)
-            piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    if done < plan.end(carry.best_step):
-        logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
-    if done < plan.num_steps:
-        record.save(carry, done)
-    return carry, done
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Note the first Ctrl-C instead of raising it in the middle of a step; a second one raises."""
-    noted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield noted.is_set
-        return
-    previous = signal.getsignal(signal.SIGINT)
-
-    def note(number: int, frame: Any) -> None:
-        if noted.is_set():
-            raise KeyboardInterrupt
-        noted.set()
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted.is_set
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
 def _progress(
     plan: loop.Plan,
     carry: loop.Carry,
@@ -361,4 +282,4 @@ def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: b
         validation_nlpd=scores,
         best_step=int(carry.best_step),
     )
-    return Fit(carry.best, history, {})
+    return Fit(brought_home(carry.best), history, {})

@@ -16,7 +16,8 @@ from jaxtyping import Array, Int, Key, PyTree
 from partialbayes import loop
 from partialbayes.batches import checked, take
 from partialbayes.checks import num_rows, require_count
-from partialbayes.fit import Fit, drive, make_plan, result
+from partialbayes.driver import drive
+from partialbayes.fit import Fit, make_plan, result
 from partialbayes.parallel.sweeps import sweep
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report

@@ -13,6 +13,7 @@ from jaxtyping import Array, Key
 from partialbayes import loop
 from partialbayes.checkpoint import CheckpointError, fingerprint, load_tree, save_tree
 from partialbayes.checks import require_count, require_positive
+from partialbayes.parallel.hosts import agreed, is_shared
 from partialbayes.types import Batch
 
 
@@ -110,12 +111,24 @@ class Record:
         if self._settings is None:
             return
         every_steps = self._settings.every_steps
-        if (
+        due = (
             time.monotonic() - self._saved_at >= self._settings.every_seconds
             or (every_steps is not None and done - self._saved_step >= every_steps)
             or done == self._num_steps
-        ):
+        )
+        if agreed(due, is_shared(carry.best_step)):
             self.save(carry, done)
+
+    def how_to_go_on(self) -> str:
+        """What to do about a run that was cut off."""
+        if self._settings is None:
+            return "there is no checkpoint, so start anew; checkpoint= would have kept one."
+        if self._saved_step == 0:
+            return "it was before the first checkpoint, so start anew."
+        return (
+            f"the checkpoint {self._settings.path} is of step {self._saved_step}: start all processes "
+            "again with resume=True."
+        )
 
     def save(self, carry: loop.Carry, done: int) -> None:
         """Save now."""

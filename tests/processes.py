@@ -1,0 +1,91 @@
+"""What each process of the tests of several processes runs: ``python -m tests.processes <what> …``.
+
+Two CPU devices each, joined over loopback by gloo.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import partialbayes as pb
+from tests.oracles import conjugate
+
+SETTINGS = {"batch_size": 10, "progress": False, "key": 3}
+
+
+def problem():
+    oracle = conjugate()
+    return pb.ohsmc(oracle.model, num_particles=16), (oracle.inputs, oracle.targets)
+
+
+def join(port, number, count=2):
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    pb.parallel.initialise(
+        f"127.0.0.1:{port}",
+        num_processes=count,
+        process_id=int(number),
+        timeout=60,
+        heartbeat_timeout=10,
+    )
+
+
+def joined(port, number):
+    """Slurm's way: nothing is passed."""
+    os.environ |= {
+        "SLURM_JOB_ID": "1",
+        "SLURM_STEP_NODELIST": "127.0.0.1",
+        "SLURM_NTASKS": "2",
+        "SLURM_PROCID": number,
+        "SLURM_LOCALID": number,
+        "JAX_COORDINATOR_PORT": port,
+    }
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    pb.parallel.initialise(timeout=60, heartbeat_timeout=10)
+    own = np.full((2 + int(number), 1), int(number))
+    rows = pb.parallel.rows_of_all({"x": own, "y": own[:, 0]})
+    print(jax.device_count(), jax.local_device_count(), rows["x"][:, 0].tolist(), rows["y"].tolist())
+
+
+def other_version(port, number):
+    pb.__version__ = f"0.{number}"
+    try:
+        join(port, number)
+    except RuntimeError as error:
+        print(error)
+
+
+def train(port, number, path, epochs, dies_at):
+    join(port, number)
+    algorithm, data = problem()
+    half = slice(0, 15) if number == "0" else slice(15, None)
+    data = pb.parallel.rows_of_all(tuple(np.asarray(part)[half] for part in data))
+    mesh = pb.parallel.mesh(particle=4)
+
+    def slow_or_dead(progress):
+        if number == "1" and progress.begin >= int(dies_at):
+            os.kill(os.getpid(), 9)
+
+    trained = pb.fit(
+        algorithm,
+        data,
+        epochs=int(epochs),
+        validation=data,
+        mesh=mesh,
+        checkpoint=pb.Checkpoints(path, every_steps=3),
+        callbacks=[slow_or_dead],
+        **SETTINGS,
+    )
+    np.savez(
+        Path(path).with_suffix(f".{number}.npz"),
+        loss=trained.history.steps["loss"],
+        values=trained.posterior.particles.values,
+    )
+
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    globals()[what](*arguments)
+    sys.stdout.flush()
