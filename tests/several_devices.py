@@ -48,7 +48,6 @@ def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
 
 def ohsmc():
     algorithm = pb.ohsmc(MODEL, num_particles=64)
-    # 90 rows in batches of 18, which two do divide and four do not: two rows are made up.
     fit = same_fit(algorithm, pb.parallel.mesh(2, 2), validation=(X[:31], Y[:31]))
     cloud = fit.posterior.particles
     assert cloud.values.sharding.shard_shape(cloud.values.shape)[0] == 32
@@ -57,6 +56,7 @@ def ohsmc():
 
 
 def map_estimate():
+    # 90 rows in batches of 18, which four do not divide: two rows are made up.
     same_fit(pb.map_estimate(MODEL), pb.parallel.mesh(1, 4))
 
 
