@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite, require_numbers
+from partialbayes.sharding import DATA, axis_size, over_data
 from partialbayes.types import Batch, Model, PRNGKey
 
 
@@ -120,11 +121,13 @@ def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches:
     short, longer = rows // batches, rows % batches
     size = short + (index < longer)
     start = index * short + jnp.minimum(index, longer)
-    places = jnp.arange(-(-order.shape[0] // batches), dtype=jnp.int32)
+    largest, parts = -(-order.shape[0] // batches), axis_size(DATA)
+    # Rows that do not count make it a whole number for each device.
+    places = over_data(jnp.arange(-(-largest // parts) * parts, dtype=jnp.int32))
     chosen = order[jnp.minimum(start + places, rows - 1)]
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))
     scale = rows.astype(data.scale.dtype) / size.astype(data.scale.dtype)
-    return Batch(inputs, targets, (places < size) & data.mask[chosen], scale)
+    return Batch(*over_data((inputs, targets, (places < size) & data.mask[chosen])), scale)
 
 
 compiled_take = jax.jit(take, static_argnames=("batches",))

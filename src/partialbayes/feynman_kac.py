@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from partialbayes.annealing import Exponents, Family, between, stride_by_ess
 from partialbayes.evidence import log_unrelated
-from partialbayes.resampling import stratified_indices
+from partialbayes.resampling import gathered, stratified_indices
+from partialbayes.sharding import over_particles
 from partialbayes.types import Move, Particles, PRNGKey, Resampler, Scalar, Target
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
@@ -126,7 +127,7 @@ def keep_chains(kernel: Move, chain_length: int) -> Mutation:
         num_particles = cloud.particles.log_weights.shape[0]
         chains = num_founders(num_particles)
         drawn = stratified_indices(key_draw, jax.nn.softmax(cloud.particles.log_weights), chains)
-        start = Particles(cloud.particles.values[drawn], uniform_log_weights(chains))
+        start = Particles(gathered(cloud.particles.values, drawn), uniform_log_weights(chains))
 
         def advance(carry: tuple[Particles, PyTree], key_move: PRNGKey) -> Any:
             particles, memory = carry
@@ -161,7 +162,7 @@ def start(
     key: PRNGKey, family: Family, num_particles: int, mutation: Mutation, kernel_state: PyTree
 ) -> Cloud:
     """Exact draws from the prior."""
-    values = family.sample_prior(key, num_particles)
+    values = over_particles(family.sample_prior(key, num_particles))
     num_founders = mutation.num_founders(num_particles)
     return Cloud(
         particles=Particles(values, uniform_log_weights(num_particles)),

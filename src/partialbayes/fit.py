@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
 from partialbayes import loop
@@ -22,7 +23,9 @@ from partialbayes.checks import require_count, require_kind
 from partialbayes.diagnostics import remedy, warn_of_collapse
 from partialbayes.driver import drive
 from partialbayes.parallel.hosts import brought_home
+from partialbayes.parallel.meshes import checked_mesh, require_divisible
 from partialbayes.resume import Checkpoints, Record
+from partialbayes.sharding import on, placed
 from partialbayes.source import source_of
 from partialbayes.stalled import require_arrival
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report
@@ -112,6 +115,7 @@ def fit(
     validation_rows: int | None = None,
     validation_particles: int | None = None,
     patience: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Train.
 
@@ -140,6 +144,9 @@ def fit(
             by default. Fewer make scoring cheaper and the choice of the best posterior noisier.
         validation_particles: How many particles to score, drawn by weight each time; all by default.
         patience: Stop early, after so many evaluations without a better one; never by default.
+        mesh: Devices to divide the run over, as `parallel.mesh` makes them: particles over its axis
+            ``particle``, which must divide their number, the rows of each batch over ``data``, made up
+            by rows that do not count. The result is that of one device, up to the order of sums.
 
     Returns:
         The posterior and the history.
@@ -162,7 +169,9 @@ def fit(
         (6,)
     """
     require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    source = source_of(algorithm, data, batch_size)
+    mesh = checked_mesh(mesh)
+    require_divisible(mesh, algorithm)
+    source = source_of(algorithm, data, batch_size, mesh)
     held_out = None if validation is None else checked(algorithm.model, validation, "validation")
     plan = make_plan(
         source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
@@ -174,6 +183,7 @@ def fit(
         held_out = _subset(key, held_out, validation_rows)
     record = Record.of(checkpoint, plan, key, source.whole, held_out)
     carry, done = record.restore(source.start(plan, key), resume)
+    carry = placed(mesh, carry)
     advance = partial(source.advance, plan, key, held_out)
 
     warned = False
@@ -205,7 +215,8 @@ def fit(
     trained = result(plan, carry, done, held_out is not None)._replace(interrupted=not finished)
     if algorithm.finish is None or source.whole is None or not finished:
         return trained
-    posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
+    with on(mesh):
+        posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
     require_arrival(report, trained)
     return trained._replace(posterior=posterior, report=report)
 

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 
 from partialbayes.batches import pieces
 from partialbayes.resampling import stratified_indices
+from partialbayes.sharding import PARTICLE, axis_size, over_particles
 from partialbayes.staging import stage
 from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
 
@@ -81,10 +82,15 @@ def _of_particles(
 
     chunk = model.chunks.particles
     if chunk is None or chunk >= values.shape[0]:
-        return jax.vmap(log_likelihood)(values)
+        return jax.vmap(log_likelihood)(over_particles(values))
     # What does not depend on φ is computed once, not once for each chunk.
     staged = jax.checkpoint(stage(log_likelihood, values[0]), prevent_cse=False)
-    return jax.lax.map(staged, values, batch_size=chunk)
+    parts = axis_size(PARTICLE)
+    if values.shape[0] % parts:
+        parts = 1
+    # Each device goes through its own particles: a loop over all of them could not be divided.
+    own = over_particles(values.reshape(parts, -1, values.shape[1]))
+    return jax.vmap(lambda part: jax.lax.map(staged, part, batch_size=chunk))(own).reshape(-1)
 
 
 def sampled_pass(

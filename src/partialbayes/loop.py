@@ -19,6 +19,7 @@ from partialbayes import mixture
 from partialbayes.batches import permutation, take
 from partialbayes.chunks import rows_to_score
 from partialbayes.resampling import thinned
+from partialbayes.sharding import arranged
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
 
@@ -81,7 +82,7 @@ def start(algorithm: Algorithm, plan: Plan, key: PRNGKey, rows: int, batch: Batc
     """The carry before the first step; ``batch`` is used for its shapes alone."""
     state = algorithm.init(jax.random.fold_in(key, 0))
     _, info = jax.eval_shape(algorithm.step, key, state, batch)
-    return Carry(
+    carry = Carry(
         state=state,
         order=jnp.arange(rows, dtype=jnp.int32),
         # A copy, because the state is donated to the loop and must not share its buffers.
@@ -92,6 +93,7 @@ def start(algorithm: Algorithm, plan: Plan, key: PRNGKey, rows: int, batch: Batc
         infos={name: jnp.full(plan.num_steps, jnp.nan, leaf.dtype) for name, leaf in info.items()},
         scores=jnp.full(len(plan.evaluated()), jnp.nan),
     )
+    return arranged(carry)
 
 
 def advance(
@@ -115,11 +117,12 @@ def advance(
     )
     # The condition depends on the step alone: mapped over many runs it is still a branch.
     due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
-    return jax.lax.cond(
+    carry = jax.lax.cond(
         due,
         lambda: _evaluate(algorithm, plan, carry, key, validation, step),
         lambda: carry,
     )
+    return arranged(carry)
 
 
 def _evaluate(

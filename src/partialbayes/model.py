@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_kind
 from partialbayes.priors import joint, normal
+from partialbayes.sharding import row_everywhere
 from partialbayes.splits import Split, defined_order, order_is_known, split_weights, with_latents
 from partialbayes.subsets import Selection
 from partialbayes.types import (
@@ -117,7 +118,7 @@ def _filled(batch: Batch) -> tuple[PyTree, PyTree]:
 
     def fill(leaf: Array) -> Array:
         mask = jnp.expand_dims(batch.mask, tuple(range(1, leaf.ndim)))
-        return jnp.where(mask, leaf, leaf[counted][None])
+        return jnp.where(mask, leaf, row_everywhere(leaf, counted)[None])
 
     filled: tuple[PyTree, PyTree] = jax.tree.map(fill, (batch.inputs, batch.targets))
     return filled

@@ -16,6 +16,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, UInt32
 
+from partialbayes.sharding import PARTICLE, axis_size, over_particles
 from partialbayes.types import PRNGKey
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -38,14 +39,22 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Arra
     first, second = jax.random.bits(key, (2,), "uint32")
     block = -(-size // _BLOCKS)
 
-    def draw(index: UInt32[Array, ""]) -> Array:
-        counter = jax.lax.iota(jnp.uint32, block) + index * np.uint32(block)
+    def draw(counter: UInt32[Array, ...]) -> Array:
         words = threefry(first, second, counter, jnp.zeros_like(counter))
         double = jnp.dtype(dtype) == jnp.float64
         return _quantile(_symmetric_double(*words) if double else _symmetric_single(words[0]))
 
+    if axis_size(PARTICLE) > 1:
+        # The same draws, without a loop, which could not be divided over the devices.
+        counter = over_particles(jax.lax.iota(jnp.uint32, size).reshape(shape))
+        drawn: Array = jax.lax.optimization_barrier(draw(counter).astype(dtype))  # type: ignore[no-untyped-call]
+        return drawn
+
+    def draw_block(index: UInt32[Array, ""]) -> Array:
+        return draw(jax.lax.iota(jnp.uint32, block) + index * np.uint32(block))
+
     # A loop, because the compiler would otherwise draw anew in everything that uses the draws.
-    draws = jax.lax.map(draw, jnp.arange(_BLOCKS, dtype=jnp.uint32))
+    draws = jax.lax.map(draw_block, jnp.arange(_BLOCKS, dtype=jnp.uint32))
     return draws.reshape(-1)[:size].reshape(shape).astype(dtype)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes import mixture
@@ -28,6 +29,8 @@ from partialbayes.checks import (
 )
 from partialbayes.chunks import rows_to_score
 from partialbayes.likelihoods.common import match_shape
+from partialbayes.parallel.meshes import checked_mesh
+from partialbayes.sharding import DATA, parts_of, placed, rows_placed
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Particles, Posterior, PRNGKey
 from partialbayes.weights import weighted_quantile
@@ -271,6 +274,7 @@ def predict(
     target_scale: TargetScale | None = None,
     data_chunk: int | None = None,
     particle_chunk: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Predictive:
     """What new targets may be: p(y | x) = Σ_j w_j p(y | x, φ_j; ψ).
 
@@ -283,6 +287,9 @@ def predict(
         data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
         particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
             default.
+        mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
+            ``particle`` and the rows over ``data``, each where it divides their number. Rows that are
+            divided are all taken at once, unless ``data_chunk`` is given.
 
     Returns:
         The predictive mixture, with mean, variance and its parts, quantiles, densities, samples and
@@ -303,6 +310,9 @@ def predict(
     rows = num_rows("inputs", inputs)
     require_numbers("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
+    mesh = checked_mesh(mesh)
+    if data_chunk is None and parts_of(mesh, DATA) > 1:
+        data_chunk = rows
     data_chunk, particle_chunk = _chunks(model, posterior, rows, data_chunk, particle_chunk)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
@@ -310,7 +320,8 @@ def predict(
             raise ValueError(
                 "target_scale is for real-valued targets; classes and counts have no units."
             )
-    arrays = as_float_arrays(inputs)
+    arrays = rows_placed(mesh, as_float_arrays(inputs))
+    posterior = placed(mesh, posterior)
     return Predictive(model, posterior, arrays, target_scale, data_chunk, particle_chunk)
 
 

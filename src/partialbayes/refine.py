@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from partialbayes import mixture
 from partialbayes.algorithms.two_stages import second_stage
 from partialbayes.batches import checked
 from partialbayes.metrics import nlpd
+from partialbayes.parallel.meshes import checked_mesh, require_even
 from partialbayes.predict import log_predictive_density
 from partialbayes.samplers.tempered_smc import tempered_smc
 from partialbayes.stalled import require_arrival
@@ -86,6 +88,7 @@ def refine(
     max_steps: int = 100,
     held_out: Any = None,
     key: PRNGKey | int = 0,
+    mesh: Mesh | None = None,
 ) -> Refined:
     """Sample p(φ | data; ψ̂) exactly, and say how far the particles of ``posterior`` were from it.
 
@@ -107,6 +110,8 @@ def refine(
         max_steps: How many steps an adaptive path may take.
         held_out: A pair like ``data`` to compare on; the training inputs by default.
         key: A ``jax.random.key`` or a whole number to make one from.
+        mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
+            ``particle``, which must divide their number, and the rows over ``data``, where it does.
 
     Raises:
         StalledError: The path did not get to the posterior in ``max_steps``.
@@ -128,6 +133,8 @@ def refine(
     inputs = checked(model, data, "data").inputs
     if held_out is not None:
         inputs = checked(model, held_out, "held_out").inputs
+    mesh = checked_mesh(mesh)
+    require_even(mesh, num_particles)
     sampler = _sampler(
         num_particles=num_particles,
         kernel=kernel,
@@ -138,7 +145,7 @@ def refine(
     )
     # First, because it may refuse the likelihood.
     before = mixture.moments(model, posterior, inputs, None, None)
-    refined, report = second_stage(sampler, model, posterior, data, key=key)
+    refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
 
     require_arrival(report)
     path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))

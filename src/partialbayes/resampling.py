@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from partialbayes.checks import require_count, require_positive
+from partialbayes.sharding import everywhere, over_particles
 from partialbayes.types import Particles, PRNGKey, Resampler
 from partialbayes.weights import (
     effective_sample_size,
@@ -42,12 +43,20 @@ def _by_index(draw: Callable[[PRNGKey, Weights], Ancestors]) -> Resampler:
 
     def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
         # A sum of weights off by rounding is mended here.
-        ancestors = draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32)
+        ancestors = everywhere(draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32))
         log_weights = uniform_log_weights(ancestors.shape[0])
-        return Particles(particles.values[ancestors], log_weights), ancestors
+        return Particles(gathered(particles.values, ancestors), log_weights), ancestors
 
     resample.__doc__, resample.__name__ = draw.__doc__, draw.__name__
     return resample
+
+
+def gathered(values: Float[Array, "particle dim"], indices: Int[Array, " num"]) -> Array:
+    """The particles of these indices; on several devices each gets all of them and keeps its own.
+
+    φ is small: of all ways to bring copies to where they belong this one has a cost known beforehand.
+    """
+    return over_particles(everywhere(values)[indices])
 
 
 def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num"]:

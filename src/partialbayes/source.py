@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from partialbayes import loop
 from partialbayes.batches import checked, compiled_take
+from partialbayes.sharding import on, placed, rows_placed
 from partialbayes.stream import Stream, read_ahead
 from partialbayes.types import Algorithm, Batch, PRNGKey
 
@@ -31,20 +33,24 @@ class Source(NamedTuple):
     advance: Callable[[loop.Plan, PRNGKey, Batch | None, loop.Carry, int, int], loop.Carry]
 
 
-def source_of(algorithm: Algorithm, data: Any, batch_size: int | None) -> Source:
+def source_of(
+    algorithm: Algorithm, data: Any, batch_size: int | None, mesh: Mesh | None = None
+) -> Source:
     """The source that the data a user passed make."""
     if isinstance(data, Stream):
-        return _streamed(algorithm, data, batch_size)
-    return _on_device(algorithm, checked(algorithm.model, data, "data"), batch_size)
+        return _streamed(algorithm, data, batch_size, mesh)
+    train = placed(mesh, checked(algorithm.model, data, "data"))
+    return _on_device(algorithm, train, batch_size, mesh)
 
 
-def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None) -> Source:
+def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None, mesh: Mesh | None) -> Source:
     rows = train.mask.shape[0]
 
     def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
         order = jnp.arange(rows, dtype=jnp.int32)
-        first = compiled_take(train, order, jnp.zeros((), jnp.int32), plan.batches)
-        return loop.compiled_start(algorithm, plan, key, rows, first)
+        with on(mesh):
+            first = compiled_take(train, order, jnp.zeros((), jnp.int32), plan.batches)
+            return loop.compiled_start(algorithm, plan, key, rows, first)
 
     def advance(
         plan: loop.Plan,
@@ -54,12 +60,13 @@ def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None) -> So
         begin: int,
         end: int,
     ) -> loop.Carry:
-        return loop.compiled_run(algorithm, plan, carry, key, train, validation, begin, end)
+        with on(mesh):
+            return loop.compiled_run(algorithm, plan, carry, key, train, validation, begin, end)
 
     return Source(rows, batch_size, train, start, advance)
 
 
-def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None) -> Source:
+def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None, mesh: Mesh | None) -> Source:
     if algorithm.finish is not None:
         raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
     if batch_size not in (None, data.batch_size):
@@ -67,8 +74,9 @@ def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None) -> Sou
     batches: Iterator[Batch] | None = None
 
     def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
-        first = next(read_ahead(data, algorithm.model, 0))
-        return loop.compiled_start(algorithm, plan, key, 0, first)
+        first = rows_placed(mesh, next(read_ahead(data, algorithm.model, 0)))
+        with on(mesh):
+            return loop.compiled_start(algorithm, plan, key, 0, first)
 
     def advance(
         plan: loop.Plan,
@@ -82,8 +90,9 @@ def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None) -> Sou
         if batches is None:
             batches = read_ahead(data, algorithm.model, begin)
         for step in range(begin, end):
-            batch = next(batches)
-            carry = loop.compiled_advance(algorithm, plan, carry, key, batch, validation, step)
+            batch = rows_placed(mesh, next(batches))
+            with on(mesh):
+                carry = loop.compiled_advance(algorithm, plan, carry, key, batch, validation, step)
         return carry
 
     return Source(data.num_rows, data.batch_size, None, start, advance)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from partialbayes.sharding import everywhere
 from partialbayes.types import Particles, Scalar
 
 
@@ -25,7 +26,7 @@ def reweight(
         The particles with log w_j ← log w_j + log G_j − log Σ_i w_i G_i, and the last term, the
         increment of the log-evidence.
     """
-    log_weights = particles.log_weights + log_potentials
+    log_weights = particles.log_weights + everywhere(log_potentials)
     increment = jax.nn.logsumexp(log_weights)
     return particles._replace(log_weights=log_weights - increment), increment
 

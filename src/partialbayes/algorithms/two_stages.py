@@ -13,10 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
 from partialbayes.batches import checked, num_batches, permutation, take
 from partialbayes.checks import require_count
+from partialbayes.parallel.meshes import checked_mesh
+from partialbayes.sharding import arranged, on, placed, rows_placed
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -108,7 +111,13 @@ def continued(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = 
 
 
 def second_stage(
-    sampler: Sampler, model: Model, posterior: Posterior, data: Any, *, key: PRNGKey | int = 0
+    sampler: Sampler,
+    model: Model,
+    posterior: Posterior,
+    data: Any,
+    *,
+    key: PRNGKey | int = 0,
+    mesh: Mesh | None = None,
 ) -> tuple[Posterior, Report]:
     """Run a sampler on a posterior at hand, so as not to train again for each sampler.
 
@@ -118,6 +127,7 @@ def second_stage(
         posterior: From `fit`; its ψ is kept.
         data: The training data, a pair ``(inputs, targets)``.
         key: A ``jax.random.key`` or a whole number to make one from.
+        mesh: Devices to divide the work over, as in `fit`; the rows over ``data`` where it divides them.
 
     Returns:
         The new posterior and the sampler's report.
@@ -136,14 +146,17 @@ def second_stage(
         (10, 10)
     """
     key = jax.random.key(key) if isinstance(key, int) else key
-    return _second_stage(sampler, model, key, posterior, checked(model, data, "data"))
+    mesh = checked_mesh(mesh)
+    batch = rows_placed(mesh, checked(model, data, "data"))
+    with on(mesh):
+        return _second_stage(sampler, model, key, placed(mesh, posterior), batch)
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))
 def _second_stage(
     sampler: Sampler, model: Model, key: PRNGKey, posterior: Posterior, batch: Batch
 ) -> tuple[Posterior, Report]:
-    return over_members(sampler, key, model, posterior, batch)
+    return arranged(over_members(sampler, key, model, posterior, batch))
 
 
 def over_members(

@@ -1,0 +1,131 @@
+"""How one run is divided over a mesh of devices: by annotation, the functions stay what they are.
+
+A mesh has an axis ``particle``, an axis ``data``, or both. Particles are divided over the first, the
+rows of a batch over the second; log-weights, ψ and all the rest are on every device. Here are the
+annotations, for the few places where the compiler needs to be told. They look at the mesh that is in
+force where a function is traced (`on`), and without one they change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, PyTree
+
+from partialbayes.types import Particles
+
+PARTICLE = "particle"
+DATA = "data"
+
+Tree = TypeVar("Tree", bound=PyTree)
+
+
+@contextmanager
+def on(mesh: Mesh | None) -> Iterator[None]:
+    """What is traced inside this block is for this mesh; None for the default device."""
+    if mesh is None:
+        yield
+    else:
+        with jax.set_mesh(mesh):
+            yield
+
+
+def axis_size(axis: str) -> int:
+    """How many parts the mesh in force has along an axis; one if it has none, or there is no mesh."""
+    return int(dict(jax.sharding.get_abstract_mesh().shape).get(axis, 1))
+
+
+def over_particles(values: Float[Array, "particle ..."]) -> Float[Array, "particle ..."]:
+    """The first axis divided over ``particle``, where it can be divided evenly."""
+    return _divided(values, PARTICLE)
+
+
+def over_data(tree: Tree) -> Tree:
+    """The first axis of every leaf divided over ``data``, where it can be divided evenly."""
+    divided: Tree = jax.tree.map(lambda leaf: _divided(leaf, DATA), tree)
+    return divided
+
+
+def everywhere(array: Array) -> Array:
+    """All of it on every device."""
+    return array if jax.sharding.get_abstract_mesh().empty else _constrained(array, _spec())
+
+
+def row_everywhere(array: Array, index: Int[Array, ""]) -> Array:
+    """``array[index]``, without all the other rows being sent to every device to find it."""
+    if axis_size(DATA) == 1:
+        return array[index]
+    chosen = jnp.expand_dims(jnp.arange(array.shape[0]) == index, tuple(range(1, array.ndim)))
+    return jnp.where(chosen, array, jnp.zeros((), array.dtype)).sum(axis=0, dtype=array.dtype)
+
+
+def _divided(array: Array, axis: str) -> Array:
+    size = axis_size(axis)
+    if size == 1 or array.shape[0] % size:
+        return array
+    free = (PartitionSpec.UNCONSTRAINED,) * (array.ndim - 1)
+    return _constrained(array, _spec(axis, *free))
+
+
+def arranged(tree: Tree) -> Tree:
+    """Every cloud of particles divided over ``particle``, its log-weights and all else everywhere."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return tree
+    return _constrained(tree, _specs(tree, axis_size(PARTICLE)))
+
+
+def placed(mesh: Mesh | None, tree: Tree) -> Tree:
+    """The same, for arrays at hand: they are sent to the devices of the mesh."""
+    return tree if mesh is None else _sent(mesh, tree, _specs(tree, parts_of(mesh, PARTICLE)))
+
+
+def rows_placed(mesh: Mesh | None, tree: Tree) -> Tree:
+    """Rows at hand, divided over ``data`` where they can be divided evenly."""
+    if mesh is None:
+        return tree
+    parts = parts_of(mesh, DATA)
+
+    def spec(leaf: Array) -> PartitionSpec:
+        return _spec(DATA) if parts > 1 and leaf.ndim and leaf.shape[0] % parts == 0 else _spec()
+
+    return _sent(mesh, tree, jax.tree.map(spec, tree))
+
+
+def parts_of(mesh: Mesh | None, axis: str) -> int:
+    """How many parts a mesh has along an axis; one if it has no such axis, or there is no mesh."""
+    return 1 if mesh is None else int(dict(mesh.shape).get(axis, 1))
+
+
+def _specs(tree: PyTree, parts: int) -> PyTree:
+    def of(node: Array | Particles) -> PyTree:
+        if not isinstance(node, Particles):
+            return _spec()
+        *members, num_particles, _ = node.values.shape
+        even = parts > 1 and num_particles % parts == 0
+        return (_spec(*(None for _ in members), PARTICLE) if even else _spec(), _spec())
+
+    specs = jax.tree.map(of, tree, is_leaf=lambda node: isinstance(node, Particles))
+    leaves = jax.tree.leaves(specs, is_leaf=lambda node: isinstance(node, PartitionSpec))
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def _sent(mesh: Mesh, tree: Tree, specs: PyTree) -> Tree:
+    there: Tree = jax.device_put(tree, jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs))
+    return there
+
+
+# JAX has no types for these two.
+
+
+def _spec(*axes: Any) -> PartitionSpec:
+    return PartitionSpec(*axes)  # type: ignore[no-untyped-call]
+
+
+def _constrained(tree: Tree, specs: PyTree) -> Tree:
+    constrained: Tree = jax.lax.with_sharding_constraint(tree, specs)  # type: ignore[no-untyped-call]
+    return constrained

@@ -1,0 +1,195 @@
+"""Checks on four devices, for `test_mesh`: a process has its number of devices from its start.
+
+Run with the names of checks; prints one line of JSON, what went wrong under the name of each check.
+"""
+
+import contextlib
+import json
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from benchmarks import scaling
+
+import partialbayes as pb
+from partialbayes.batches import whole
+from partialbayes.networks import cnn
+from partialbayes.sharding import arranged, on, placed, rows_placed
+
+X = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
+Y = np.sin(X.sum(axis=1))
+MODEL = pb.partial_bnn(pb.mlp([3, 16, 8, 1]), "layers/1/*", pb.gaussian(0.5))
+
+
+def close(one, many):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(many), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(a).max(initial=0.0)))
+
+
+def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
+    settings = dict(epochs=2, batch_size=batch_size, progress=False) | settings
+    one = pb.fit(algorithm, data, **settings)
+    for mesh in meshes:
+        many = pb.fit(algorithm, data, mesh=mesh, **settings)
+        assert one.history.best_step == many.history.best_step
+        close((one.posterior, one.history.steps), (many.posterior, many.history.steps))
+        close(one.report, many.report)
+    return many
+
+
+def ohsmc():
+    algorithm = pb.ohsmc(MODEL, num_particles=64)
+    # 90 rows in batches of 18, which two do divide and four do not: two rows are made up.
+    fit = same_fit(algorithm, pb.parallel.mesh(2, 2), validation=(X[:31], Y[:31]))
+    cloud = fit.posterior.particles
+    assert cloud.values.sharding.shard_shape(cloud.values.shape)[0] == 32
+    assert cloud.log_weights.sharding.is_fully_replicated
+    assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(fit.posterior.psi))
+
+
+def map_estimate():
+    same_fit(pb.map_estimate(MODEL), pb.parallel.mesh(1, 4))
+
+
+def variational():
+    same_fit(pb.algorithms.mean_field_vb(MODEL, num_samples=20), pb.parallel.mesh(4, 1))
+
+
+def compiled_step(algorithm, size, mesh):
+    """The text of one step, compiled for a mesh."""
+    x = jnp.ones((size.rows, 3))
+    state = placed(mesh, algorithm.init(jax.random.key(0)))
+    batch = rows_placed(mesh, whole(x, x[:, 0]))
+
+    def step(key, state, batch):
+        state, info = algorithm.step(key, state, batch)
+        return arranged(state), info
+
+    with on(mesh):
+        return jax.jit(step).lower(jax.random.key(1), state, batch).compile().as_text()
+
+
+def size_of(num_particles, width=16, rows=40):
+    """OHSMC on a network of this width, and its size: the second of three layers is stochastic."""
+    model = pb.partial_bnn(pb.mlp([3, width, 8, 1]), "layers/1/*", pb.gaussian(0.5))
+    size = scaling.Size(num_particles, 8 * width + 8, 4 * width, 9, rows, width, 4, 9)
+    assert model.split.dim == size.dim
+    return pb.ohsmc(model, num_particles=num_particles), size
+
+
+def collectives():
+    for particle, data, num_particles, width in ((2, 2, 256, 16), (4, 1, 512, 64)):
+        algorithm, size = size_of(num_particles, width)
+        found = scaling.collectives(compiled_step(algorithm, size, pb.parallel.mesh(particle, data)))
+        expected = scaling.sent_bytes(size, particle, data)
+        assert sum(found.values()) == sum(expected.values()), (particle, data, found, expected)
+
+
+def chunks():
+    model = pb.in_chunks(MODEL, particle_chunk=8, data_chunk=10)
+    same_fit(pb.ohsmc(model, num_particles=64), pb.parallel.mesh(4, 1), pb.parallel.mesh(2, 2))
+
+
+def other_meshes():
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.forgetting())
+    same_fit(
+        algorithm,
+        pb.parallel.mesh(4),
+        jax.make_mesh((4,), ("particle",)),
+        jax.make_mesh((2,), ("data",)),
+    )
+
+
+def sgsmc():
+    kernel = pb.kernels.random_walk_metropolis(0.01, num_steps=2)
+    algorithm = pb.sgsmc(MODEL, num_particles=64, kernel=kernel)
+    same_fit(algorithm, pb.parallel.mesh(2, 2), epochs=1)
+
+
+def ensemble():
+    same_fit(pb.ensemble(pb.ohsmc(MODEL, num_particles=16), 3), pb.parallel.mesh(2, 2))
+
+
+def second_stage():
+    stage = pb.samplers.tempered_smc(num_particles=64, temperatures=(0.1, 0.4, 1.0))
+    same_fit(pb.then(pb.map_estimate(MODEL), stage), pb.parallel.mesh(2, 2), epochs=1)
+
+
+def streamed():
+    data = pb.stream((X, Y), batch_size=20)
+    same_fit(pb.ohsmc(MODEL, num_particles=64), pb.parallel.mesh(2, 2), data=data)
+
+
+def convolution():
+    images = np.random.default_rng(1).normal(size=(24, 8, 8, 1)).astype(np.float32)
+    labels = np.arange(24) % 3
+    model = pb.partial_bnn(cnn((8, 8, 1), (4, 6), 10, 3), "layers/0/*", pb.categorical())
+    same_fit(
+        pb.ohsmc(model, num_particles=8), pb.parallel.mesh(2, 2), data=(images, labels), batch_size=8
+    )
+
+
+def refine_and_predict():
+    trained = pb.fit(pb.ohsmc(MODEL, num_particles=64), (X, Y), epochs=1, progress=False)
+    settings = dict(num_particles=64, temperatures=(0.1, 0.4, 1.0), key=1)
+    one = pb.refine(MODEL, trained.posterior, (X, Y), **settings)
+    many = pb.refine(MODEL, trained.posterior, (X, Y), mesh=pb.parallel.mesh(2, 2), **settings)
+    close(one, many)
+    for mesh in (pb.parallel.mesh(4), pb.parallel.mesh(2, 2), pb.parallel.mesh(data=2)):
+        predicted = [pb.predict(MODEL, one.posterior, X, mesh=given) for given in (None, mesh)]
+        close(*([p.mean, p.variance, p.quantile(0.9), p.log_density(Y)] for p in predicted))
+
+
+def resumed():
+    algorithm = pb.ohsmc(MODEL, num_particles=64)
+    whole_run = pb.fit(algorithm, (X, Y), epochs=4, batch_size=20, progress=False)
+
+    def stop(progress):
+        if progress.begin + 1 >= 8:
+            raise InterruptedError
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = dict(epochs=4, batch_size=20, progress=False, resume=True)
+        settings["checkpoint"] = pb.Checkpoints(Path(folder) / "run", every_steps=1)
+        with contextlib.suppress(InterruptedError):
+            pb.fit(algorithm, (X, Y), mesh=pb.parallel.mesh(4), callbacks=[stop], **settings)
+        rest = pb.fit(algorithm, (X, Y), **settings)
+    close(whole_run.posterior, rest.posterior)
+
+
+def errors():
+    message = refusal(lambda: pb.parallel.mesh(particle=8))
+    mentions(message, "needs 8 devices", "only 4")
+    algorithm = pb.ohsmc(MODEL, num_particles=62)
+    message = refusal(lambda: pb.fit(algorithm, (X, Y), epochs=1, mesh=pb.parallel.mesh(4)))
+    mentions(message, "num_particles is 62", "num_particles=64")
+    message = refusal(lambda: pb.fit(algorithm, (X, Y), epochs=1, mesh=jax.make_mesh((2,), ("model",))))
+    mentions(message, "'model'", "'particle'")
+
+
+def mentions(message, *words):
+    assert all(word in message for word in words), message
+
+
+def refusal(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("nothing was refused")
+
+
+if __name__ == "__main__":
+    wrong = {}
+    for name in sys.argv[1:]:
+        try:
+            globals()[name]()
+            wrong[name] = ""
+        except Exception:
+            wrong[name] = traceback.format_exc()
+    print(json.dumps(wrong))
