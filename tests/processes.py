@@ -82,8 +82,11 @@ def train(port, number, path, epochs, dies_at):
         callbacks=[die],
         **SETTINGS,
     )
+    refined = pb.refine(algorithm.model, trained.posterior, data, num_particles=64, mesh=mesh)
+    assert refined.posterior.particles.values.is_fully_addressable  # whole on every host
     np.savez(
         Path(path).with_suffix(f".{number}.npz"),
+        log_evidence=refined.log_evidence,
         loss=trained.history.steps["loss"],
         values=trained.posterior.particles.values,
         mean=pb.predict(algorithm.model, trained.posterior, data[0]).mean,

@@ -113,13 +113,15 @@ def test_two_processes_train_as_one(tmp_path):
     outputs, codes = run_two("train", tmp_path / "run.safetensors", 3, 1000)
     assert codes == [0, 0], outputs
     alone = on_one_device(3)
-    model, inputs = problem()[0].model, problem()[1][0]
+    algorithm, data = problem()
+    refined = pb.refine(algorithm.model, alone.posterior, data, num_particles=64)
     for number in range(2):
         found = np.load(tmp_path / f"run.{number}.npz")
         np.testing.assert_allclose(found["loss"], alone.history.steps["loss"], rtol=1e-5)
         np.testing.assert_allclose(found["values"], alone.posterior.particles.values, atol=1e-5)
-        mean = pb.predict(model, alone.posterior, inputs).mean
+        mean = pb.predict(algorithm.model, alone.posterior, data[0]).mean
         np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
+        np.testing.assert_allclose(found["log_evidence"], refined.log_evidence, rtol=1e-4)
     # Written once, and whole: one device takes it for its own, and has nothing left to do.
     assert sorted(file.suffix for file in tmp_path.iterdir()) == [".npz", ".npz", ".safetensors"]
     again = on_one_device(3, checkpoint=tmp_path / "run.safetensors", resume=True)
@@ -156,3 +158,9 @@ def test_one_device_resumes_a_run_saved_on_four(tmp_path):
     np.testing.assert_allclose(
         resumed.posterior.particles.values, straight.posterior.particles.values, atol=1e-5
     )
+
+
+def test_a_checkpoint_that_only_some_hosts_see(tmp_path, monkeypatch):
+    monkeypatch.setattr("partialbayes.resume.agreed", lambda number, shared: not number)
+    with pytest.raises(pb.CheckpointError, match="there for one process and not for another"):
+        on_one_device(1, checkpoint=tmp_path / "run.safetensors")
