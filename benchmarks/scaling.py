@@ -1,8 +1,8 @@
 """What a step of OHSMC costs on many devices: bytes sent, memory and efficiency, by formula.
 
-``python -m benchmarks.scaling`` prints the table of docs/scaling.md; ``--bandwidth``, ``--latency`` and
-``--speed`` describe other links and devices. `sent_bytes` is the formula, `collectives` reads the same from a
-compiled program, and a test holds the one against the other.
+``python -m benchmarks.scaling`` prints the table of docs/scaling.md; ``--bandwidth``, ``--latency``,
+``--speed`` and ``--memory`` describe other links and devices. `sent_bytes` is the formula, `collectives`
+reads the same from a compiled program, and a test holds the one against the other.
 """
 
 from __future__ import annotations
@@ -92,16 +92,16 @@ def _bytes(kind: str, shape: str) -> int:
 
 
 def operations(size: Size, particle: int, data: int) -> float:
-    """Of a device in a step: forward and backward, two for each weight and row in each of three products.
+    """Of a device in a step: two for each weight and row, once forward and twice backward.
 
-    What comes before the stochastic layer is done once for all particles, on each device that has the rows.
+    What comes before the stochastic layer is done once for all particles, on each device with the rows.
     """
     each = size.dim + size.after
     return 6.0 * size.rows / data * (size.before + size.particles / particle * each)
 
 
 def traffic(size: Size, particle: int) -> float:
-    """Bytes that a device moves in its memory to resample and move its particles, all weights included."""
+    """Bytes that a device moves in its own memory to resample and move its particles."""
     return 4.0 * (6 * size.particles / particle * size.dim + 10 * size.particles)
 
 
@@ -125,8 +125,12 @@ def seconds(size: Size, particle: int, data: int, machine: Machine) -> float:
 
 
 def device_bytes(size: Size, particle: int, data: int) -> float:
-    """Memory of a device: its particles (now, moved, best), all of them while they are gathered, ψ with its
-    gradient, two moments of Adam and the best so far, and what the backward pass keeps."""
+    """Memory of a device: what it holds at once.
+
+    Its particles (now, moved, best) and all of them while they are gathered; ψ, its gradient, two
+    moments of Adam and the best so far; the log-weights and what resampling makes of them; what the
+    backward pass keeps.
+    """
     cloud = 3 * size.particles / particle * size.dim + (size.particles * size.dim if particle > 1 else 0)
     weights = 5 * (size.before + size.after)
     kept = size.rows / data * (size.particles / particle * size.units + size.boundary)
@@ -157,7 +161,7 @@ def table(machine: Machine) -> str:
         (2**10, 2**14, 2**20), (10**5, 10**7, 10**9), (True, False)
     ):
         before, after, boundary = (0, weights, 0) if first else (weights, 0, 100)
-        size = Size(particles, 1000, before, after, 1024, boundary, 100, 1000 if first else 10)
+        size = Size(particles, 1000, before, after, 64, boundary, 100, 1000 if first else 10)
         alone = seconds(size, 1, 1, machine)
         meshes = [best_mesh(size, devices, machine) for devices in counts]
         efficiencies = [

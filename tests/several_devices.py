@@ -24,6 +24,10 @@ X = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
 Y = np.sin(X.sum(axis=1))
 MODEL = pb.partial_bnn(pb.mlp([3, 16, 8, 1]), "layers/1/*", pb.gaussian(0.5))
 
+METROPOLIS = pb.kernels.random_walk_metropolis(0.01, num_steps=2)
+# Not Hamiltonian: along its trajectories a last digit grows to more than 1e-5.
+TEMPERED = dict(num_particles=64, temperatures=(0.1, 0.4, 1.0), kernel=METROPOLIS)
+
 
 def close(one, many):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(many), strict=True):
@@ -74,12 +78,12 @@ def compiled_step(algorithm, size, mesh):
         return jax.jit(step).lower(jax.random.key(1), state, batch).compile().as_text()
 
 
-def size_of(num_particles, width=16, rows=40):
+def size_of(num_particles, width=16, rows=40, **settings):
     """OHSMC on a network of this width, and its size: the second of three layers is stochastic."""
     model = pb.partial_bnn(pb.mlp([3, width, 8, 1]), "layers/1/*", pb.gaussian(0.5))
     size = scaling.Size(num_particles, 8 * width + 8, 4 * width, 9, rows, width, 4, 9)
     assert model.split.dim == size.dim
-    return pb.ohsmc(model, num_particles=num_particles), size
+    return pb.ohsmc(model, num_particles=num_particles, **settings), size
 
 
 def collectives():
@@ -90,13 +94,27 @@ def collectives():
         assert sum(found.values()) == sum(expected.values()), (particle, data, found, expected)
 
 
+def islands():
+    resample = pb.parallel.islands(4)
+    same_fit(pb.ohsmc(MODEL, num_particles=64, resample=resample), pb.parallel.mesh(2, 2))
+    algorithm, size = size_of(512, resample=resample)
+    program = compiled_step(algorithm, size, pb.parallel.mesh(4))
+    # The same as without, and particles are gathered in the branch of the exchange alone.
+    found = scaling.collectives(program)
+    assert sum(found.values()) == sum(scaling.sent_bytes(size, 4, 1).values()), found
+    (gather,) = [
+        line for line in program.splitlines() if "f32[512,136]" in line and " all-gather(" in line
+    ]
+    assert "branch_1_fun" in gather, gather
+
+
 def chunks():
     model = pb.in_chunks(MODEL, particle_chunk=8, data_chunk=10)
     same_fit(pb.ohsmc(model, num_particles=64), pb.parallel.mesh(4, 1), pb.parallel.mesh(2, 2))
 
 
 def other_meshes():
-    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.forgetting())
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.forgetting("diagonal"))
     same_fit(
         algorithm,
         pb.parallel.mesh(4),
@@ -106,8 +124,7 @@ def other_meshes():
 
 
 def sgsmc():
-    kernel = pb.kernels.random_walk_metropolis(0.01, num_steps=2)
-    algorithm = pb.sgsmc(MODEL, num_particles=64, kernel=kernel)
+    algorithm = pb.sgsmc(MODEL, num_particles=64, kernel=METROPOLIS)
     same_fit(algorithm, pb.parallel.mesh(2, 2), epochs=1)
 
 
@@ -116,7 +133,7 @@ def ensemble():
 
 
 def second_stage():
-    stage = pb.samplers.tempered_smc(num_particles=64, temperatures=(0.1, 0.4, 1.0))
+    stage = pb.samplers.tempered_smc(**TEMPERED)
     same_fit(pb.then(pb.map_estimate(MODEL), stage), pb.parallel.mesh(2, 2), epochs=1)
 
 
@@ -136,9 +153,8 @@ def convolution():
 
 def refine_and_predict():
     trained = pb.fit(pb.ohsmc(MODEL, num_particles=64), (X, Y), epochs=1, progress=False)
-    settings = dict(num_particles=64, temperatures=(0.1, 0.4, 1.0), key=1)
-    one = pb.refine(MODEL, trained.posterior, (X, Y), **settings)
-    many = pb.refine(MODEL, trained.posterior, (X, Y), mesh=pb.parallel.mesh(2, 2), **settings)
+    one = pb.refine(MODEL, trained.posterior, (X, Y), **TEMPERED)
+    many = pb.refine(MODEL, trained.posterior, (X, Y), mesh=pb.parallel.mesh(2, 2), **TEMPERED)
     close(one, many)
     for mesh in (pb.parallel.mesh(4), pb.parallel.mesh(2, 2), pb.parallel.mesh(data=2)):
         predicted = [pb.predict(MODEL, one.posterior, X, mesh=given) for given in (None, mesh)]

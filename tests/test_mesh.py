@@ -41,6 +41,7 @@ def test_everything_else_runs_on_four_devices():
         "chunks",
         "convolution",
         "ensemble",
+        "islands",
         "other_meshes",
         "refine_and_predict",
         "resumed",

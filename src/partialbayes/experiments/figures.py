@@ -173,8 +173,9 @@ def _density(ax: Any, clouds: Clouds) -> None:
 
 
 def _points(ax: Any, samples: Any, colour: str) -> None:
-    values = np.asarray(samples)
-    ax.scatter(values[:, 0], values[:, 1], s=3.0, color=colour, alpha=0.35, linewidths=0)
+    values = np.unique(np.asarray(samples), axis=0)
+    size, alpha = (3.0, 0.35) if len(values) > 1 else (25.0, 1.0)  # a point is to be seen
+    ax.scatter(values[:, 0], values[:, 1], s=size, color=colour, alpha=alpha, linewidths=0)
 
 
 def _curves(ax: Any, run: Curves, method: str) -> None:

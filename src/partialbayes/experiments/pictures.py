@@ -132,10 +132,11 @@ def keep_crescent(
     clouds = kept.get("clouds", [_empty_clouds(oracle, best)])
     flow = kept.get("flow", [])
     for method in methods:
-        if method in traces[0].psi:
+        if method in clouds[0].samples:
             continue
         run = crescent_runs.train(method, oracle, setting, 0)
-        traces[0].psi[method] = np.concatenate([[setting.start], run.psi])
+        if crescent_runs.algorithm(method, setting).finish is None:  # else its first stage's
+            traces[0].psi[method] = np.concatenate([[setting.start], run.psi])
         clouds[0].samples[method] = _equal(run.fit.posterior.particles, 500)
         if method == "OHSMC":
             flow = [_flow(oracle, setting, run)]
