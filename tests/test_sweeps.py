@@ -56,7 +56,7 @@ def test_a_function_that_cannot_be_sent():
     lock = threading.Lock()
     with joblib.parallel_config("multiprocessing", n_jobs=2):
         found = pb.parallel.sweep(lambda task: (lock, task), [1, 2])
-        with pytest.raises(TypeError, match="function cannot be sent to other processes .*lock"):
+        with pytest.raises(TypeError, match=r"function cannot be sent to other processes .*lock"):
             next(found)
 
 
