@@ -86,8 +86,8 @@ def _of_particles(
     # What does not depend on φ is computed once, not once for each chunk.
     staged = jax.checkpoint(stage(log_likelihood, values[0]), prevent_cse=False)
     parts = axis_size(PARTICLE)
-    if values.shape[0] % parts:
-        parts = 1
+    if parts == 1 or values.shape[0] % parts:
+        return jax.lax.map(staged, values, batch_size=chunk)
     # Each device goes through its own particles: a loop over all of them could not be divided.
     own = over_particles(values.reshape(parts, -1, values.shape[1]))
     return jax.vmap(lambda part: jax.lax.map(staged, part, batch_size=chunk))(own).reshape(-1)
