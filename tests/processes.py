@@ -3,7 +3,9 @@
 Two CPU devices each, joined over loopback by gloo.
 """
 
+import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -64,10 +66,12 @@ def train(port, number, path, epochs, dies_at):
     data = pb.parallel.rows_of_all(tuple(np.asarray(part)[half] for part in data))
     mesh = pb.parallel.mesh(particle=4)
 
-    def slow_or_dead(progress):
+    def die(progress):
         if number == "1" and progress.begin >= int(dies_at):
-            os.kill(os.getpid(), 9)
+            os.kill(os.getpid(), signal.SIGKILL)
 
+    if number == "1":
+        path = path.replace(".safetensors", ".not_written")  # by process 0 alone
     trained = pb.fit(
         algorithm,
         data,
@@ -75,14 +79,40 @@ def train(port, number, path, epochs, dies_at):
         validation=data,
         mesh=mesh,
         checkpoint=pb.Checkpoints(path, every_steps=3),
-        callbacks=[slow_or_dead],
+        callbacks=[die],
         **SETTINGS,
     )
+    refined = pb.refine(algorithm.model, trained.posterior, data, num_particles=64, mesh=mesh)
+    assert refined.posterior.particles.values.is_fully_addressable  # whole on every host
     np.savez(
         Path(path).with_suffix(f".{number}.npz"),
+        log_evidence=refined.log_evidence,
         loss=trained.history.steps["loss"],
         values=trained.posterior.particles.values,
+        mean=pb.predict(algorithm.model, trained.posterior, data[0]).mean,
     )
+
+
+def train_alone(path):
+    """Four devices of one process; stopped half-way."""
+
+    def stop(progress):
+        if progress.begin >= 6:
+            raise KeyboardInterrupt
+
+    algorithm, data = problem()
+    saved = pb.Checkpoints(path, every_steps=3)
+    with contextlib.suppress(KeyboardInterrupt):
+        pb.fit(
+            algorithm,
+            data,
+            epochs=5,
+            validation=data,
+            mesh=pb.parallel.mesh(particle=4),
+            checkpoint=saved,
+            callbacks=[stop],
+            **SETTINGS,
+        )
 
 
 if __name__ == "__main__":

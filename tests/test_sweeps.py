@@ -1,6 +1,7 @@
 """Runs over processes: spread, of one thread each, and the same as in one process."""
 
 import os
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,14 @@ def test_another_backend_has_its_own_jobs_and_keeps_its_environment(monkeypatch)
     with joblib.parallel_config("threading", n_jobs=2):
         found = dict(pb.parallel.sweep(where_it_ran, [1, 2, 3]))
     assert set(found.values()) == {(os.getpid(), None, None)}
+
+
+def test_a_function_that_cannot_be_sent():
+    lock = threading.Lock()
+    with joblib.parallel_config("multiprocessing", n_jobs=2):
+        found = pb.parallel.sweep(lambda task: (lock, task), [1, 2])
+        with pytest.raises(TypeError, match=r"function cannot be sent to other processes .*lock"):
+            next(found)
 
 
 def test_jobs_that_make_no_sense():

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -53,14 +53,14 @@ def drive(
     shared = is_shared(carry.best_step)
     quiet = not progress or (shared and jax.process_index() > 0)
     bar = tqdm(total=plan.num_steps, initial=done, disable=quiet, unit="step", leave=False)
-    with bar, _deferred_interrupt() as interrupted:
+    loss = told_of_losses(record.how_to_go_on) if shared else nullcontext()
+    with bar, _deferred_interrupt() as interrupted, loss:
         while done < plan.end(carry.best_step) and not agreed(interrupted(), shared):
             ends = (stop(done) for stop in (record.next_stop, *stops))
             end = agreed(min(done + piece, plan.num_steps, *ends), shared)
             before = time.perf_counter()
-            with told_of_losses(shared, record.how_to_go_on()):
-                carry = advance(carry, done, end)
-                carry.best_step.block_until_ready()
+            carry = advance(carry, done, end)
+            carry.best_step.block_until_ready()
             seconds = time.perf_counter() - before
             bar.set_postfix_str(look(carry, done, end), refresh=False)
             steps = end - done  # may be fewer than planned, when a checkpoint is due

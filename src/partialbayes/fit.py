@@ -216,7 +216,8 @@ def fit(
     if algorithm.finish is None or source.whole is None or not finished:
         return trained
     with on(mesh):
-        posterior, report = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
+        found = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
+    posterior, report = brought_home(found)
     require_arrival(report, trained)
     return trained._replace(posterior=posterior, report=report)
 

@@ -83,7 +83,12 @@ class Record:
                 raise ValueError("resume=True needs checkpoint=, the file to resume from.")
             return carry, 0
         path = Path(self._settings.path)
-        if not path.exists():
+        exists = path.exists()
+        if agreed(exists, is_shared(carry.best_step)) != exists:
+            raise CheckpointError(
+                f"{path} is there for one process and not for another; put it where every host reads it."
+            )
+        if not exists:
             return carry, 0
         if not resume:
             raise CheckpointError(

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 
 from partialbayes.batches import checked, num_batches, permutation, take
 from partialbayes.checks import require_count
+from partialbayes.parallel.hosts import brought_home
 from partialbayes.parallel.meshes import checked_mesh
 from partialbayes.sharding import arranged, on, placed, rows_placed
 from partialbayes.types import (
@@ -149,7 +150,9 @@ def second_stage(
     mesh = checked_mesh(mesh)
     batch = rows_placed(mesh, checked(model, data, "data"))
     with on(mesh):
-        return _second_stage(sampler, model, key, placed(mesh, posterior), batch)
+        found = _second_stage(sampler, model, key, placed(mesh, posterior), batch)
+    posterior, report = brought_home(found)
+    return posterior, report
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))

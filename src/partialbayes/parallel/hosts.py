@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -205,12 +205,10 @@ def agreed(number: int, shared: bool) -> int:
 
 
 @contextmanager
-def told_of_losses(shared: bool, remedy: str) -> Iterator[None]:
+def told_of_losses(remedy: Callable[[], str]) -> Iterator[None]:
     """Say what it means when a computation that several processes share fails."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if not shared:
-            raise
         reason = str(error).splitlines()[0]
-        raise RuntimeError(f"another process of this run is gone ({reason}); {remedy}") from error
+        raise RuntimeError(f"another process of this run is gone ({reason}); {remedy()}") from error

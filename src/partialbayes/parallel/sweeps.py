@@ -32,6 +32,7 @@ def sweep(
 
     Raises:
         ValueError: ``jobs`` is not a whole number of at least 1.
+        TypeError: ``function`` cannot be sent to the workers of a cluster.
         ImportError: joblib is not there; scikit-learn brings it.
 
     Example:
@@ -61,6 +62,8 @@ def _sweep(
         if jobs <= 1:
             yield from ((task, function(task)) for task in tasks)
             return
+    if not is_local and not getattr(backend, "uses_threads", False):
+        _require_sendable(function)
     with _one_thread_each() if is_local else nullcontext():
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
         calls = (joblib.delayed(_numbered)(function, *pair) for pair in enumerate(tasks))
@@ -71,6 +74,19 @@ def _sweep(
 def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tuple[int, Result]:
     """The result with the number of its task, so that the task need not travel back."""
     return number, function(task)
+
+
+def _require_sendable(function: Callable[..., object]) -> None:
+    """Refuse what cannot go to another process: joblib on Dask would wait for it for ever."""
+    import cloudpickle  # joblib, Dask and Ray each bring it
+
+    try:
+        cloudpickle.dumps(function)
+    except Exception as error:
+        raise TypeError(
+            f"function cannot be sent to other processes ({error}); define it in a module that the "
+            "workers import, and keep locks, open files and typed keys out of it."
+        ) from error
 
 
 def _processors() -> int:
