@@ -70,15 +70,16 @@ def train(port, number, path, epochs, dies_at):
         if number == "1" and progress.begin >= int(dies_at):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if number == "1":
-        path = path.replace(".safetensors", ".not_written")  # by process 0 alone
+    every = 3
+    if number == "1":  # it is process 0 that says when to save, and that writes
+        path, every = path.replace(".safetensors", ".not_written"), 5
     trained = pb.fit(
         algorithm,
         data,
         epochs=int(epochs),
         validation=data,
         mesh=mesh,
-        checkpoint=pb.Checkpoints(path, every_steps=3),
+        checkpoint=pb.Checkpoints(path, every_steps=every),
         callbacks=[die],
         **SETTINGS,
     )
