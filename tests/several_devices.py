@@ -64,6 +64,23 @@ def variational():
     same_fit(pb.algorithms.mean_field_vb(MODEL, num_samples=20), pb.parallel.mesh(4, 1))
 
 
+def divided_psi():
+    """In parts during training, and what one device gives."""
+    mesh = pb.parallel.mesh(particle=2, psi=2)
+    seen = []
+
+    def look(progress):
+        for leaf in jax.tree.leaves(progress.current().psi.network):
+            seen.append((leaf.shape, leaf.size // leaf.addressable_shards[0].data.size))
+
+    algorithm = pb.ohsmc(MODEL, num_particles=64)
+    same_fit(algorithm, mesh)
+    pb.fit(algorithm, (X, Y), epochs=1, batch_size=20, progress=False, mesh=mesh, callbacks=[look])
+    assert seen
+    for shape, parts in seen:
+        assert parts == (2 if any(size % 2 == 0 for size in shape) else 1), (shape, parts)
+
+
 def compiled_step(algorithm, size, mesh):
     """The text of one step, compiled for a mesh."""
     x = jnp.ones((size.rows, 3))

@@ -32,7 +32,7 @@ def check_on_four_devices(*names):
 
 
 def test_four_devices_give_what_one_gives_and_send_what_the_formula_says():
-    check_on_four_devices("errors", "ohsmc", "map_estimate", "variational", "collectives")
+    check_on_four_devices("errors", "ohsmc", "map_estimate", "variational", "divided_psi", "collectives")
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_everything_else_runs_on_four_devices():
 
 def test_one_device_is_a_mesh_too():
     mesh = pb.parallel.mesh()
-    assert dict(mesh.shape) == {"particle": 1, "data": 1}
+    assert dict(mesh.shape) == {"particle": 1, "data": 1, "psi": 1}
     with pytest.raises(ValueError, match=r"JAX sees only 1.*xla_force_host_platform_device_count=2"):
         pb.parallel.mesh(particle=2)
     with pytest.raises(ValueError, match="data must be a whole number"):

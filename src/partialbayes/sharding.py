@@ -1,7 +1,8 @@
 """How one run is divided over a mesh of devices: by annotation, the functions stay what they are.
 
-A mesh has an axis ``particle``, an axis ``data``, or both. Particles are divided over the first, the
-rows of a batch over the second; log-weights, ψ and all the rest are on every device. Here are the
+A mesh has an axis ``particle``, an axis ``data``, an axis ``psi``, or several of them. Particles are
+divided over the first, the rows of a batch over the second, the weights of ψ and its optimiser over
+the third; log-weights and all the rest are on every device. Here are the
 annotations, for the few places where the compiler needs to be told. They look at the mesh that is in
 force where a function is traced (`on`), and without one they change nothing.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -17,10 +19,11 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
-from partialbayes.types import Particles
+from partialbayes.types import Particles, Psi
 
 PARTICLE = "particle"
 DATA = "data"
+PSI = "psi"
 
 Tree = TypeVar("Tree", bound=PyTree)
 
@@ -73,15 +76,17 @@ def _divided(array: Array, axis: str) -> Array:
 
 
 def arranged(tree: Tree) -> Tree:
-    """Every cloud of particles divided over ``particle``, its log-weights and all else everywhere."""
+    """Every cloud of particles divided over ``particle``, every ψ over ``psi``, all else everywhere."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
-    return _constrained(tree, _specs(tree, axis_size(PARTICLE)))
+    return _constrained(tree, _specs(tree, axis_size(PARTICLE), axis_size(PSI)))
 
 
 def placed(mesh: Mesh | None, tree: Tree) -> Tree:
     """The same, for arrays at hand: they are sent to the devices of the mesh."""
-    return tree if mesh is None else _sent(mesh, tree, _specs(tree, parts_of(mesh, PARTICLE)))
+    if mesh is None:
+        return tree
+    return _sent(mesh, tree, _specs(tree, parts_of(mesh, PARTICLE), parts_of(mesh, PSI)))
 
 
 def rows_placed(mesh: Mesh | None, tree: Tree) -> Tree:
@@ -101,17 +106,28 @@ def parts_of(mesh: Mesh | None, axis: str) -> int:
     return 1 if mesh is None else int(dict(mesh.shape).get(axis, 1))
 
 
-def _specs(tree: PyTree, parts: int) -> PyTree:
-    def of(node: Array | Particles) -> PyTree:
+def _specs(tree: PyTree, parts: int, psi_parts: int) -> PyTree:
+    def of(node: Array | Particles | Psi) -> PyTree:
+        if isinstance(node, Psi):  # also in the optimiser, whose moments are shaped as ψ is
+            return jax.tree.map(partial(_weight_spec, psi_parts), node)
         if not isinstance(node, Particles):
             return _spec()
         *members, num_particles, _ = node.values.shape
         even = parts > 1 and num_particles % parts == 0
         return (_spec(*(None for _ in members), PARTICLE) if even else _spec(), _spec())
 
-    specs = jax.tree.map(of, tree, is_leaf=lambda node: isinstance(node, Particles))
+    specs = jax.tree.map(of, tree, is_leaf=lambda node: isinstance(node, Particles | Psi))
     leaves = jax.tree.leaves(specs, is_leaf=lambda node: isinstance(node, PartitionSpec))
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def _weight_spec(parts: int, leaf: Array) -> PartitionSpec:
+    """The longest axis of a weight divided over ``psi``, of those that can be divided evenly."""
+    even = [axis for axis, size in enumerate(leaf.shape) if parts > 1 and size % parts == 0]
+    if not even:
+        return _spec()
+    longest = max(even, key=lambda axis: leaf.shape[axis])
+    return _spec(*(None for _ in range(longest)), PSI)
 
 
 def _sent(mesh: Mesh, tree: Tree, specs: PyTree) -> Tree:
