@@ -45,8 +45,8 @@ def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
     if needed > len(devices):
         raise ValueError(
             f"a mesh of particle={particle} × data={data} × psi={psi} needs {needed} devices, but JAX "
-            f"sees only {len(devices)}; use fewer parts, or, to try it on a CPU, set the environment variable "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={needed} before JAX is started."
+            f"sees only {len(devices)}; use fewer parts, or, to try it on a CPU, set the environment "
+            f"variable XLA_FLAGS=--xla_force_host_platform_device_count={needed} before JAX is started."
         )
     shaped = np.array(devices[:needed]).reshape(particle, data, psi)
     return Mesh(shaped, (PARTICLE, DATA, PSI), axis_types=(AxisType.Auto,) * 3)
