@@ -76,7 +76,7 @@ class Results:
         """Write down the command, the commit and the time of what was just run."""
         now = time.time()
         entry = {
-            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": shlex.join([_program(), *sys.argv[1:]]),
             "commit": _commit(),
             "started": _time(begun),
             "finished": _time(now),
@@ -145,6 +145,11 @@ def _drop_partial_block(file: IO[bytes]) -> None:
     ]
     file.truncate(sum(map(len, lines[: whole[-1] + 1])))
     file.seek(0, 2)
+
+
+def _program() -> str:
+    name = Path(sys.argv[0]).name
+    return "partialbayes" if name == "__main__.py" else name
 
 
 def _commit() -> str:
