@@ -333,6 +333,10 @@ def test_a_bar_unless_switched_off(monkeypatch, toy, capsys, nowhere):
     assert capsys.readouterr().err == ""
     (nowhere / "uci" / "toy.csv.gz").unlink()
     pb.data.uci("toy")
+    assert capsys.readouterr().err == ""  # no terminal
+    (nowhere / "uci" / "toy.csv.gz").unlink()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    pb.data.uci("toy")
     assert "toy: downloading" in capsys.readouterr().err
 
 

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
 
 import partialbayes as pb
 from tests.oracles import conjugate
@@ -64,3 +66,22 @@ def test_each_member_of_an_ensemble_is_sampled_and_keeps_its_share():
     for index, (psi, _) in enumerate(members):
         assert np.allclose(report["log_evidence"][index], ORACLE.log_evidence(psi), atol=5e-3)
     assert bool(jnp.isfinite(pb.predict(ORACLE.model, posterior, ORACLE.inputs).mean).all())
+
+
+def test_a_trainer_goes_on_from_the_posterior_of_the_first_stage():
+    model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/0/**", pb.gaussian())
+    x = jnp.linspace(-1.0, 1.0, 10)[:, None]
+    first = pb.map_estimate(model)
+    still = pb.algorithms.swag(model, num_samples=4, rank=0, warm_up=0, optimizer=optax.sgd(0.0))
+    stage = pb.algorithms.continued(still, num_steps=3, batch_size=4)
+    settings = {"epochs": 3, "progress": False}
+    alone = pb.fit(first, (x, x), **settings).posterior
+    both = pb.fit(pb.then(first, stage), (x, x), **settings).posterior
+    np.testing.assert_allclose(
+        both.particles.values, alone.particles.values.repeat(4, axis=0), rtol=1e-5
+    )
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), both.psi, alone.psi
+    )
+    with pytest.raises(ValueError, match="cannot start from a posterior"):
+        pb.algorithms.continued(pb.algorithms.sgld(model), num_steps=1)
