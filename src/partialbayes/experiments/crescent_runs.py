@@ -21,7 +21,7 @@ from partialbayes.callbacks import Snapshots
 from partialbayes.experiments.crescent import Crescent, crescent, crescent_model
 from partialbayes.experiments.methods import averaging, hamiltonian
 from partialbayes.experiments.results import Results
-from partialbayes.experiments.settings import PAPER_HMC, Experiment, Hmc, Swag, Track
+from partialbayes.experiments.settings import PAPER_HMC, Experiment, Hmc, Swag, Track, training_key
 from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.resampling import stratified
 from partialbayes.types import Algorithm
@@ -148,7 +148,7 @@ def train(method: str, oracle: Crescent, setting: CrescentSetting, repeat: int) 
             (oracle.inputs, oracle.targets),
             epochs=num_steps if all_data else setting.epochs,
             batch_size=None if all_data else setting.batch_size,
-            key=repeat,
+            key=training_key(repeat),
             progress=False,
             callbacks=[snapshots],
         )

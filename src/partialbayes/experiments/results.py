@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,12 +123,10 @@ class Results:
 def _locked(path: Path) -> Iterator[IO[bytes]]:
     """The file, open at its end and ours alone: several processes may fill one table."""
     with path.open("a+b") as file:
-        try:
+        with suppress(ImportError):  # a system without it: one process at a time, please
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
-        except ImportError:  # a system without it: one process at a time, please
-            pass
         if file.seek(0, 2) == 0:
             file.write(HEADER.encode())
         yield file

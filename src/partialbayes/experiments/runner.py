@@ -20,7 +20,7 @@ from partialbayes.batches import num_batches
 from partialbayes.experiments.methods import ONE_AT_A_TIME, Candidates, candidates, require_method
 from partialbayes.experiments.problems import Problem, Run, problem
 from partialbayes.experiments.results import Results
-from partialbayes.experiments.settings import Experiment, Hmc, Setting, Swag
+from partialbayes.experiments.settings import Experiment, Hmc, Setting, Swag, training_key
 from partialbayes.fit import Fit
 from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
@@ -160,7 +160,7 @@ def train(
     algorithms: Candidates, setting: Setting, runs: list[Run], repeats: Sequence[int]
 ) -> list[Fit]:
     """Train runs as one program; of several algorithms, each run keeps the best on its validation."""
-    keys = jax.vmap(jax.random.key)(jnp.asarray(repeats))
+    keys = jax.vmap(training_key)(jnp.asarray(repeats))
     tried = [
         fit_many(
             algorithm,

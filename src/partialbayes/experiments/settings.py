@@ -10,6 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import jax
+from jax import Array
+
+from partialbayes.types import PRNGKey
+
 Track: TypeAlias = Literal["paper", "best"]
 TRACKS: tuple[Track, ...] = ("paper", "best")
 
@@ -180,6 +185,15 @@ def _best(setting: Setting) -> Setting:
         num_particles=200,
         repeats=20,
     )
+
+
+def training_key(repeat: int | Array) -> PRNGKey:
+    """The key of a run's training; its data may be drawn from ``jax.random.key(repeat)``.
+
+    `fit` folds small numbers into its key, and those give the keys that splitting it gives: from the
+    same one, data and training would share theirs.
+    """
+    return jax.random.fold_in(jax.random.key(repeat), 2**31)
 
 
 def experiment(name: str, track: Track = "paper") -> Experiment:
