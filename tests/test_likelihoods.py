@@ -72,6 +72,18 @@ CASES = {
         Y1,
         scipy.stats.t.logpdf(Y1, 5.0, F1[:, 0], 0.7),
     ),
+    "student, predicted scale": Case(
+        pb.likelihoods.student_t(pb.learned(3.0), "predicted", minimum=0.1),
+        F2,
+        Y1,
+        scipy.stats.t.logpdf(Y1, 3.0, F2[:, 0], softplus(F2[:, 1]) + 0.1),
+    ),
+    "student, two heads": Case(
+        pb.likelihoods.student_t(np.array([3.0, 9.0]), "predicted"),
+        (F2, F3[:, :2]),
+        Y2,
+        scipy.stats.t.logpdf(Y2, [3.0, 9.0], F2, softplus(F3[:, :2]) + 1e-3).sum(1),
+    ),
     "bernoulli": Case(
         pb.bernoulli(), F1, LABELS, scipy.stats.bernoulli.logpmf(LABELS, 1 / (1 + np.exp(-F1[:, 0])))
     ),
@@ -191,6 +203,7 @@ MISSING[1, 0] = MISSING[3] = MISSING[5, 1] = True
         ("bernoulli", pb.bernoulli(), F2, np.stack([LABELS, 1 - LABELS], 1)),
         ("poisson", pb.likelihoods.poisson(), F2, np.stack([COUNTS, COUNTS], 1)),
         ("heteroscedastic", pb.likelihoods.heteroscedastic(), np.concatenate([F2, F3[:, :2]], 1), Y2),
+        ("student", pb.likelihoods.student_t(4.0, "predicted"), np.concatenate([F2, F3[:, :2]], 1), Y2),
     ],
 )
 def test_missing_entries_add_nothing(name, likelihood, outputs, targets):
@@ -265,6 +278,8 @@ def test_output_width_that_does_not_fit():
             "covariance is 3 by 3; give the network",
         ),
         (pb.likelihoods.student_t(scale=np.ones(3)), F2, Y2, r"scale has shape \(3,\)"),
+        (pb.likelihoods.student_t(scale="predicted"), F3, Y1, "Student-t likelihood needs two for each"),
+        (pb.likelihoods.student_t(np.ones(3), "predicted"), F2, Y1, r"degrees has shape \(3,\)"),
         (pb.bernoulli(), F2, LABELS, r"targets have shape \(7,\)"),
         (pb.categorical(), F1, LABELS, "at least two classes"),
         (pb.categorical(), F2, LABELS + 1, "give the network one output per class"),
@@ -282,6 +297,10 @@ def test_errors_when_built():
             build(variance=pb.learned(1.0))
     with pytest.raises(ValueError, match="beta must lie between 0 and 1"):
         pb.likelihoods.heteroscedastic(beta=2.0)
+    with pytest.raises(ValueError, match='scale must be positive, learned, sampled or "predicted"'):
+        pb.likelihoods.student_t(scale="guessed")
+    with pytest.raises(ValueError, match="minimum must be positive"):
+        pb.likelihoods.student_t(scale="predicted", minimum=0.0)
     with pytest.raises(ValueError, match="covariance must be symmetric and positive definite"):
         pb.likelihoods.multivariate_gaussian(np.array([[1.0, 2.0], [2.0, 1.0]]))
     with pytest.raises(ValueError, match="covariance must be a square matrix"):

@@ -63,6 +63,7 @@ LIKELIHOODS = {
         np.stack([Y, Y], 1),
     ),
     "student": (lambda: pb.likelihoods.student_t(4.0, pb.learned(1.0)), 1, Y),
+    "student, predicted": (lambda: pb.likelihoods.student_t(pb.learned(4.0), "predicted"), 2, Y),
     "bernoulli": (pb.bernoulli, 1, LABELS),
     "categorical": (pb.categorical, 3, LABELS + 1),
     "poisson": (pb.likelihoods.poisson, 1, LABELS * 3),

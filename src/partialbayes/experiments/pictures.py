@@ -59,10 +59,14 @@ def keep_predictions(setting: Setting, folder: Path, methods: tuple[str, ...], j
         posed = runner.prepared(setting, methods[0], None)[0]
         empty = _empty_curves if name == "curves" else _empty_boundaries
         records = [empty(posed.run(seed)) for seed in seeds]
-    tasks = [runner.Task(setting, method, seeds, None) for method in missing]
+    tasks = [
+        runner.Task(setting, method, group, None)
+        for method in missing
+        for group in runner.in_groups(setting, method, seeds)
+    ]
     for task, samples in sweep(_lines, tasks, jobs=jobs):
-        for record, sampled in zip(records, samples, strict=True):
-            record.samples[task.method] = sampled
+        for seed, sampled in zip(task.repeats, samples, strict=True):
+            records[seed].samples[task.method] = sampled
     if missing:
         ordered = [record._replace(samples=_in_order(record.samples, methods)) for record in records]
         save_figure_data(folder / DATA, {name: ordered})

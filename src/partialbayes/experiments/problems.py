@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from partialbayes import data
 from partialbayes.experiments.settings import Setting
-from partialbayes.likelihoods import bernoulli, categorical, gaussian, heteroscedastic
+from partialbayes.likelihoods import bernoulli, categorical, gaussian, student_t
 from partialbayes.model import partial_bnn
 from partialbayes.networks import mlp
 from partialbayes.parameters import learned
@@ -20,7 +20,7 @@ from partialbayes.priors import fan_in, normal
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Likelihood, Model
 
-VALIDATION_SHARE = 0.2
+VALIDATION_SHARE = 0.1
 """Of the training rows of a standard split."""
 
 
@@ -76,7 +76,9 @@ def _real(setting: Setting) -> Likelihood:
     """The noise of real-valued targets."""
     if setting.noise == "fixed":
         return gaussian(1.0)
-    return gaussian(learned(1.0)) if setting.noise == "learned" else heteroscedastic()
+    if setting.noise == "learned":
+        return gaussian(learned(1.0))
+    return student_t(learned(4.0), "predicted")
 
 
 def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int = 1) -> Model:

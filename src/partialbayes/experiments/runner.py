@@ -76,7 +76,7 @@ def run_experiment(
         Task(setting, method, group, data_dir)
         for setting in chosen
         for method in methods or setting.methods
-        for group in _groups(setting, method, repeats, done)
+        for group in in_groups(setting, method, _missing(setting, method, repeats, done))
     ]
     with tqdm(total=len(tasks), disable=not progress, unit="task", leave=False) as bar:
         for task, scored in sweep(carry_out, tasks, jobs=jobs):
@@ -98,20 +98,29 @@ def _chosen(experiment: Experiment, datasets: Sequence[str] | None) -> list[Sett
     return [known[name] for name in datasets] if datasets else list(known.values())
 
 
-def _groups(
+def _missing(
     setting: Setting, method: str, repeats: int | None, done: set[tuple[str, str, int]]
-) -> Iterator[tuple[int, ...]]:
-    """The runs that are missing, in groups that make one program.
+) -> list[int]:
+    """The runs asked for that are not there yet."""
+    count = setting.repeats if repeats is None else repeats
+    return [number for number in range(count) if (setting.dataset, method, number) not in done]
+
+
+def in_groups(setting: Setting, method: str, repeats: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Runs in groups that make one program each.
 
     A thousand particles fill the processor's cache by themselves: mapped over ten runs OHSMC takes
     2.5 times as long as one after another. Methods of few samples gain by the mapping.
+
+    Args:
+        setting: Says how many runs at once.
+        method: As in the tables.
+        repeats: The runs.
     """
     require_method(method)
-    count = setting.repeats if repeats is None else repeats
-    missing = [number for number in range(count) if (setting.dataset, method, number) not in done]
     size = 1 if method in ONE_AT_A_TIME else setting.at_once
-    for begin in range(0, len(missing), size):
-        yield tuple(missing[begin : begin + size])
+    for begin in range(0, len(repeats), size):
+        yield tuple(repeats[begin : begin + size])
 
 
 Scores: TypeAlias = list[dict[str, float]]
@@ -130,12 +139,7 @@ def trained(task: Task) -> tuple[Problem, list[Fit], list[Run]]:
     """Train the runs of a task."""
     posed, algorithms = prepared(task.setting, task.method, task.data_dir)
     runs = [posed.run(repeat) for repeat in task.repeats]
-    size = 1 if task.method in ONE_AT_A_TIME else len(runs)
-    fits: list[Fit] = []
-    for begin in range(0, len(runs), size):
-        part = slice(begin, begin + size)
-        fits += train(algorithms, task.setting, runs[part], task.repeats[part])
-    return posed, fits, runs
+    return posed, train(algorithms, task.setting, runs, task.repeats), runs
 
 
 @lru_cache(maxsize=2)

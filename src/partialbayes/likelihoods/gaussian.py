@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from partialbayes.likelihoods.common import (
     squeeze_single,
     squeezed_shape,
 )
+from partialbayes.likelihoods.heads import check_two_heads, two_heads
 from partialbayes.parameters import parameter
 from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
@@ -92,6 +94,8 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         ValueError: ``beta`` is not within [0, 1], ``minimum`` is not positive; or, from `fit`,
             there are not two outputs for each target.
 
+    Where a few targets are far off, ``student_t(scale="predicted")`` is the sturdier choice.
+
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.heteroscedastic(beta=0.5)
@@ -110,22 +114,8 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     densities = independent(entries)
 
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
-        mean, raw = (squeeze_single(head) for head in _heads(outputs))
+        mean, raw = two_heads(outputs)
         return Normal(mean, minimum + jax.nn.softplus(raw))
-
-    def check(outputs: Any, targets: Any) -> Array:
-        if hasattr(outputs, "shape") and (len(outputs.shape) < 2 or outputs.shape[-1] % 2):
-            raise ValueError(
-                f"the network's outputs have shape {outputs.shape}; the heteroscedastic likelihood "
-                "needs two for each target, the means first and then the variances."
-            )
-        mean, raw = jax.eval_shape(_heads, outputs)
-        if mean.shape != raw.shape:
-            raise ValueError(
-                f"the network's two heads have shapes {mean.shape} and {raw.shape}; the mean and the "
-                "variance must have the same."
-            )
-        return real_targets(targets, squeezed_shape(mean, "heteroscedastic"), "heteroscedastic")
 
     return Likelihood(
         init=tuple,
@@ -134,7 +124,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         mean=lambda parameters: parameters.mean,
         variance=lambda parameters: parameters.variance,
         sample=_sample,
-        check=check,
+        check=partial(check_two_heads, likelihood="heteroscedastic"),
         observed_log_density=densities.observed_log_density,
         cdf=_cdf,
         normal=True,
@@ -153,15 +143,3 @@ def _cdf(parameters: Normal, targets: Array) -> Array:
 def _sample(key: PRNGKey, parameters: Normal) -> Array:
     noise = jax.random.normal(key, parameters.mean.shape, parameters.mean.dtype)
     return parameters.mean + jnp.sqrt(parameters.variance) * noise
-
-
-def _heads(outputs: PyTree) -> tuple[Array, Array]:
-    if isinstance(outputs, tuple | list):
-        if len(outputs) != 2:
-            raise ValueError(
-                f"the network gives {len(outputs)} outputs; the heteroscedastic likelihood needs a "
-                "pair, the mean and the variance."
-            )
-        return outputs[0], outputs[1]
-    mean, raw = jnp.split(outputs, 2, axis=-1)
-    return mean, raw

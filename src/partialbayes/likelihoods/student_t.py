@@ -1,4 +1,4 @@
-"""Student-t noise: (y − f(x)) / s ~ t(ν), for targets with outliers."""
+"""Student-t noise: (y − f(x)) / s ~ t(ν), for targets with outliers; s given, learned or predicted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from partialbayes.checks import require_positive
 from partialbayes.likelihoods.common import (
     broadcast_per_output,
     independent,
@@ -16,6 +17,7 @@ from partialbayes.likelihoods.common import (
     squeeze_single,
     squeezed_shape,
 )
+from partialbayes.likelihoods.heads import check_two_heads, two_heads
 from partialbayes.parameters import parameter, several
 from partialbayes.recipes import recorded
 from partialbayes.types import Likelihood, PRNGKey
@@ -30,25 +32,37 @@ class StudentT(NamedTuple):
 
 
 @recorded("likelihoods.student_t")
-def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
+def student_t(degrees: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Likelihood:
     """(Y − f(x)) / scale ~ t(degrees), independent over outputs.
 
     Args:
         degrees: Degrees of freedom: a positive number, one per output, ``learned`` or ``sampled``.
             The predictive variance is infinite up to 2.
         scale: Spread of the noise, in the same forms; its standard deviation is larger by a
-            factor of sqrt(degrees / (degrees − 2)).
+            factor of sqrt(degrees / (degrees − 2)). With ``"predicted"`` the network gives it,
+            differently for each input: two outputs for each target, as for `heteroscedastic`, and
+            the scale is ``minimum + softplus`` of the second.
+        minimum: Lower bound of a predicted scale.
 
     Raises:
-        ValueError: ``degrees`` or ``scale`` is not positive; or, from `fit`, one per output was
-            given for another number of outputs.
+        ValueError: ``degrees``, ``scale`` or ``minimum`` is not positive; or, from `fit`, one per
+            output was given for another number of outputs, or there are not two outputs for each
+            target.
 
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.student_t(degrees=4.0, scale=pb.learned(1.0))
+        >>> robust = pb.likelihoods.student_t(degrees=pb.learned(4.0), scale="predicted")
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.subsets.layer(-1), robust)
     """
-    single = {"degrees": parameter("degrees", degrees), "scale": parameter("scale", scale)}
-    both = several(single)
+    require_positive("minimum", minimum)
+    is_predicted = isinstance(scale, str)
+    if is_predicted and scale != "predicted":
+        raise ValueError(f'scale must be positive, learned, sampled or "predicted", not {scale!r}.')
+    single = {"degrees": parameter("degrees", degrees)}
+    if not is_predicted:
+        single["scale"] = parameter("scale", scale)
+    given = several(single)
 
     def entries(parameters: StudentT, targets: Array) -> Array:
         location, scale, degrees = parameters
@@ -56,10 +70,14 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
 
     densities = independent(entries)
 
-    def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> StudentT:
-        location = squeeze_single(outputs)
-        values = both.values(learned, latent)
-        spread = broadcast_per_output(values["scale"], location)
+    def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> StudentT:
+        values = given.values(learned, latent)
+        if is_predicted:
+            location, raw = two_heads(outputs)
+            spread = minimum + jax.nn.softplus(raw)
+        else:
+            location = squeeze_single(outputs)
+            spread = broadcast_per_output(values["scale"], location)
         return StudentT(location, spread, broadcast_per_output(values["degrees"], location))
 
     def variance(parameters: StudentT) -> Array:
@@ -78,22 +96,27 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0) -> Likelihood:
         return location + parameters.scale * noise
 
     def check(outputs: Any, targets: Any) -> Array:
-        shape = squeezed_shape(outputs, "Student-t")
+        if is_predicted:
+            checked = check_two_heads(outputs, targets, "Student-t")
+            shape = checked.shape
+        else:
+            shape = squeezed_shape(outputs, "Student-t")
+            checked = real_targets(targets, shape, "Student-t")
         for name, entry in single.items():
             require_per_output(name, entry.shape, shape[1:])
-        return real_targets(targets, shape, "Student-t")
+        return checked
 
     return Likelihood(
-        init=both.init,
+        init=given.init,
         parameters=parameters,
         log_density=densities.log_density,
         mean=lambda parameters: parameters.location,
         variance=variance,
         sample=sample,
         check=check,
-        latents=both.latents,
+        latents=given.latents,
         observed_log_density=densities.observed_log_density,
-        values=both.values,
+        values=given.values,
         cdf=cdf,
     )
 
