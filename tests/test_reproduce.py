@@ -119,6 +119,9 @@ def test_a_run_cut_off_while_it_was_written_is_not_there(results):
 
 def test_runs_of_two_settings_do_not_come_into_one_table(results):
     changed = replace(experiment("moons").settings[0], epochs=7)
+    Results(results.folder, Experiment("moons", "paper", (changed,)))  # no run is there yet
+    results = Results(results.folder, experiment("moons"))
+    results.append("moons", "OHSMC", 0, scores(0.3))
     with pytest.raises(ValueError, match=r"epochs=100, and this would add some with 7.*--out"):
         Results(results.folder, Experiment("moons", "paper", (changed,)))
     more = replace(experiment("moons").settings[0], repeats=3, methods=("MAP",), at_once=2)

@@ -105,18 +105,18 @@ class Results:
         write_whole(self.folder / "settings.json", text.encode(), mode=0o644)
 
     def _require_same_settings(self) -> None:
-        before, now = self._read_settings(), self._description()
-        if before is None:
-            self._write_settings(now)
-            return
-        for dataset, declared in now["declaration"].items():
+        """Refuse runs by other settings than those of the data set's runs that are there."""
+        now = self._description()
+        before = self._read_settings() or now
+        for dataset in {dataset for dataset, _, _ in self.finished()}:
             was = before["declaration"].get(dataset, {})
-            for name, value in declared.items():
+            for name, value in now["declaration"].get(dataset, {}).items():
                 if name not in _FREE and was.get(name, value) != value:
                     raise ValueError(
                         f"{self.folder} has runs of {dataset} with {name}={was[name]!r}, and this would "
                         f"add some with {value!r}: name another folder by --out."
                     )
+        self._write_settings(now | {"runs": before["runs"]})
 
 
 @contextmanager

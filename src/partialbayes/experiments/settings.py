@@ -134,10 +134,10 @@ _UCI: dict[str, dict[str, Any]] = {
     "breast_cancer": {"epochs": 100},
     "ionosphere": {"epochs": 100, "batch_size": 20},
     "glass": {"epochs": 100, "batch_size": 20},
-    "satellite": {"epochs": 100, "evaluate_every": 20},
-    "kin8nm": {"evaluate_every": 20},
-    "power": {"evaluate_every": 20},
-    "naval": {"evaluate_every": 20},
+    "satellite": {"epochs": 100, "evaluate_every": 100},
+    "kin8nm": {"evaluate_every": 100},
+    "power": {"evaluate_every": 100},
+    "naval": {"evaluate_every": 100},
 }
 
 
