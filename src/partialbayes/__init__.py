@@ -41,7 +41,8 @@ from partialbayes.metrics import accuracy, expected_calibration_error, nlpd, rms
 from partialbayes.model import partial_bnn
 from partialbayes.networks import from_equinox, from_linen, from_nnx, from_params, mlp
 from partialbayes.parameters import learned, sampled
-from partialbayes.predict import Predictive, log_predictive_density, predict
+from partialbayes.predict import log_predictive_density, predict
+from partialbayes.predictive import Predictive
 from partialbayes.priors import normal
 from partialbayes.refine import Refined, refine
 from partialbayes.report import report

@@ -1,4 +1,4 @@
-"""What the two estimators share: scales, held-out rows, training, streaming, saving.
+"""What the two estimators share: scales, held-out rows, training, streaming, prediction.
 
 Inputs and targets are standardised inside, by statistics of the training rows alone. A part of the
 rows is held out, and the posterior with the best predictive density on it is kept.
@@ -7,24 +7,22 @@ rows is held out, and the posterior with the best predictive density on it is ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partialbayes import methods
 from partialbayes.batches import pad_to, padded_size
+from partialbayes.estimator_files import KeptEstimator
 from partialbayes.estimator_settings import Settings, build_algorithm
-from partialbayes.exporting import export
 from partialbayes.fit import TrainingDivergedError, fit
-from partialbayes.predict import Predictive, predict
-from partialbayes.saving import load, save
+from partialbayes.predict import predict
+from partialbayes.predictive import Predictive
 from partialbayes.streaming import blank_follower, follow, update
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Algorithm, Batch, Posterior
@@ -37,7 +35,7 @@ _REPLAYED = 128  # rows in a replay
 _PREDICTED = 64  # rows at least in a call of the predictor, so that few shapes are compiled
 
 
-class PartialBNN(BaseEstimator):  # type: ignore[misc]
+class PartialBNN(KeptEstimator):
     """What the two estimators share."""
 
     _rate = 0.01
@@ -229,30 +227,6 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         padded = np.concatenate([checked, np.repeat(checked[-1:], size - rows, axis=0)])
         return predict(self.model_, self.posterior_, padded, target_scale=self.target_scale_), rows
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies between processes (``n_jobs``): functions stay behind and are built again."""
-        state = dict(super().__getstate__())
-        for name in ("algorithm_", "model_"):
-            state.pop(name, None)
-        follower = state.pop("_follower", None)
-        if follower is not None:
-            key = np.asarray(jax.random.key_data(follower.key))
-            state["_follower"] = follower._replace(algorithm=None, key=key)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The functions built again from the settings."""
-        super().__setstate__(state)
-        if "_settings" in state:
-            self.algorithm_ = build_algorithm(self._settings)
-            self.model_ = self.algorithm_.model
-            follower = state.get("_follower")
-            if follower is not None:
-                key = jax.random.wrap_key_data(follower.key)
-                self._follower = follower._replace(algorithm=self.algorithm_, key=key)
-            else:
-                self._follower = None
-
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
         """The whole predictive distribution at the rows of X; see `Predictive`."""
         inputs = self._standardised(self._checked(X))
@@ -276,85 +250,3 @@ class PartialBNN(BaseEstimator):  # type: ignore[misc]
         random = check_random_state(random_state)
         chosen = random.choice(len(weights), size=n_samples, p=weights / weights.sum())
         return np.asarray(components.mean)[chosen, :rows]
-
-    def save(self, folder: str | Path, *, overwrite: bool = False, notes: Any = None) -> None:
-        """Write the fitted estimator to a folder, without pickle; `load` reads it back.
-
-        Args:
-            folder: The folder to make.
-            overwrite: Whether to replace a model that is there already.
-            notes: Anything JSON can hold, to be kept with it.
-        """
-        check_is_fitted(self, "posterior_")
-        params = self.get_params()
-        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
-        params["hidden"] = [int(size) for size in self.hidden]
-        for name in ("method", "stochastic"):
-            if not isinstance(params[name], str):
-                raise ValueError(
-                    f"{name} is not a name, so it cannot be written down; save the model itself by "
-                    "pb.save(folder, estimator.model_, estimator.posterior_)."
-                )
-        classes = getattr(self, "classes_", None)
-        metadata = {
-            "estimator": type(self).__name__,
-            "params": params,
-            "settings": self._settings._asdict(),
-            "input_shift": self.input_shift_.tolist(),
-            "input_scale": self.input_scale_.tolist(),
-            "feature_names": getattr(self, "feature_names_in_", np.zeros(0)).tolist(),
-            "classes": None if classes is None else classes.tolist(),
-            "notes": notes,
-        }
-        save(
-            folder,
-            self.model_,
-            self.posterior_,
-            history=getattr(self, "history_", None),
-            target_scale=self.target_scale_,
-            metadata=metadata,
-            overwrite=overwrite,
-        )
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Any:
-        """Read an estimator that `save` wrote, ready to predict or to go on by `partial_fit`."""
-        saved = load(folder)
-        metadata = saved.metadata
-        if metadata.get("estimator") != cls.__name__:
-            raise ValueError(
-                f"{folder} holds a {metadata.get('estimator') or 'model'}, not a {cls.__name__}."
-            )
-        estimator = cls(**metadata["params"])
-        estimator.input_shift_ = np.asarray(metadata["input_shift"])
-        estimator.input_scale_ = np.asarray(metadata["input_scale"])
-        estimator.n_features_in_ = len(estimator.input_shift_)
-        if metadata["feature_names"]:
-            estimator.feature_names_in_ = np.asarray(metadata["feature_names"], dtype=object)
-        if metadata["classes"] is not None:
-            estimator.classes_ = np.asarray(metadata["classes"])
-        estimator.target_scale_ = saved.target_scale
-        settings = metadata["settings"]
-        estimator._settings = Settings(**{**settings, "sizes": tuple(settings["sizes"])})
-        estimator.algorithm_ = build_algorithm(estimator._settings)
-        estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
-        if saved.history is not None:
-            estimator.history_ = saved.history
-        estimator._seed, estimator._recent, estimator._follower = 0, None, None
-        return estimator
-
-    def export(self, path: str | Path) -> None:
-        """Write a predictor for raw rows that runs with JAX alone; see `partialbayes.export`."""
-        check_is_fitted(self, "posterior_")
-        shift, scale = (
-            jnp.asarray(part, jnp.float32)[None] for part in (self.input_shift_, self.input_scale_)
-        )
-        example = np.zeros((1, self.n_features_in_), np.float32)
-        export(
-            path,
-            self.model_,
-            self.posterior_,
-            example,
-            target_scale=self.target_scale_,
-            prepare=lambda inputs: (inputs - shift) / scale,
-        )

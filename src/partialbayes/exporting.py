@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows
 from partialbayes.files import write_whole
-from partialbayes.predict import Predictive
+from partialbayes.predictive import Predictive
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Posterior
 

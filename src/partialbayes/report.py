@@ -24,7 +24,8 @@ from partialbayes.fit import Fit, History
 from partialbayes.metrics.explained import EXPLAINED
 from partialbayes.pages import picture, write_page
 from partialbayes.plots.training import curves
-from partialbayes.predict import Predictive, predict
+from partialbayes.predict import predict
+from partialbayes.predictive import Predictive
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Model, Posterior
 from partialbayes.weights import weighted_mean

@@ -26,7 +26,8 @@ from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics.common import AnyArray
 from partialbayes.parallel.sweeps import sweep
-from partialbayes.predict import Predictive, predict
+from partialbayes.predict import predict
+from partialbayes.predictive import Predictive
 
 logger = logging.getLogger(__name__)
 

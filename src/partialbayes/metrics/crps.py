@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from partialbayes.metrics.common import AnyArray, aligned
-from partialbayes.predict import Predictive
+from partialbayes.predictive import Predictive
 from partialbayes.types import Scalar
 
 

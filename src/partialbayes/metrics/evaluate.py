@@ -18,7 +18,7 @@ from partialbayes.metrics.calibration import (
 from partialbayes.metrics.classification import accuracy, brier
 from partialbayes.metrics.crps import crps
 from partialbayes.metrics.regression import interval_coverage, interval_width, mae, nlpd, rmse
-from partialbayes.predict import Predictive
+from partialbayes.predictive import Predictive
 from partialbayes.types import Scalar
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from partialbayes import metrics
 from partialbayes.plots import style
-from partialbayes.predict import Predictive
+from partialbayes.predictive import Predictive
 
 
 def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None) -> Any:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from partialbayes.plots import style
-from partialbayes.predict import Predictive, predict
+from partialbayes.predict import predict
+from partialbayes.predictive import Predictive
 from partialbayes.types import Model, Particles, Posterior
 
 
