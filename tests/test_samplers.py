@@ -61,6 +61,17 @@ def test_chains_reach_the_posterior(build):
     assert int(report["divergences"]) == 0
 
 
+def test_without_jitter_a_chain_starts_at_the_particle():
+    """Steps far too long are all rejected, so the draws show the start."""
+    with jax.debug_key_reuse(False):
+        for jitter, stays in ((0.0, True), (0.1, False)):
+            sampler = pb.samplers.hmc(
+                step_size=1e3, num_chains=1, num_burn_in=1, num_draws=3, num_particles=3, jitter=jitter
+            )
+            posterior, _ = pb.algorithms.second_stage(sampler, ORACLE.model, START, DATA, key=1)
+            assert np.array_equal(posterior.particles.values[0], START.particles.values[0]) == stays
+
+
 def test_report_against_an_autoregression():
     """AR(1) with coefficient ρ has ESS n (1 − ρ)/(1 + ρ)."""
     rng = np.random.default_rng(0)
@@ -164,6 +175,7 @@ def test_likelihood_weighting_is_unbiased():
     ("build", "message"),
     [
         (lambda: pb.samplers.hmc(step_size=-0.1), "step_size must be positive"),
+        (lambda: pb.samplers.hmc(jitter=-0.1), "jitter must be finite and not negative"),
         (lambda: pb.samplers.hmc(num_leapfrog=0), "num_leapfrog must be a whole number"),
         (
             lambda: pb.samplers.hmc(num_chains=1, num_draws=10, num_particles=11),

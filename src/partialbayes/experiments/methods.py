@@ -114,7 +114,7 @@ def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_
 
 
 def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
-    """HMC as a second stage, in one chain as in the paper."""
+    """HMC as a second stage, in one chain from the first stage's own point, as in the paper."""
     return samplers.hmc(
         step_size=numbers.step_size,
         num_leapfrog=numbers.num_leapfrog,
@@ -122,6 +122,7 @@ def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
         num_burn_in=numbers.num_burn_in,
         num_draws=numbers.num_draws,
         num_particles=min(num_particles, numbers.num_draws),
+        jitter=0.0,  # off that point a fixed step may be too long for every proposal
     )
 
 

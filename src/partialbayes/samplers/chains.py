@@ -7,6 +7,7 @@ layers before the stochastic ones run once, before the scan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,7 +95,8 @@ def chain_sampler(
     """
     if not isinstance(step_size, Adapted):
         require_positive("step_size", step_size)
-    require_positive("jitter", jitter)
+    if not isinstance(jitter, jax.core.Tracer) and not 0.0 <= float(jitter) < math.inf:
+        raise ValueError(f"jitter must be finite and not negative, not {jitter!r}.")
     names = ("num_chains", "num_burn_in", "num_draws", "num_particles")
     for name, count in zip(names, length, strict=True):
         require_count(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")

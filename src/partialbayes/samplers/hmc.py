@@ -45,7 +45,7 @@ def hmc(
         num_draws: Draws of each chain to keep.
         num_particles: How many of the kept draws, evenly spaced, make the posterior.
         jitter: Chains start at particles of the first stage plus noise of this many standard
-            deviations of the prior.
+            deviations of the prior; 0 for the particles themselves.
 
     Raises:
         ValueError: ``step_size`` is not positive, or a count not a whole number of at least 1.

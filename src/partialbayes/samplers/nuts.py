@@ -37,7 +37,7 @@ def nuts(
         num_draws: Draws of each chain to keep.
         num_particles: How many of the kept draws, evenly spaced, make the posterior.
         jitter: Chains start at particles of the first stage plus noise of this many standard
-            deviations of the prior.
+            deviations of the prior; 0 for the particles themselves.
 
     Raises:
         ValueError: As in `hmc`.
