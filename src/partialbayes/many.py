@@ -41,6 +41,7 @@ def fit_many(
     progress: bool = True,
     checkpoint: Checkpoints | str | None = None,
     resume: bool = False,
+    validation_particles: int | None = None,
     jobs: int = 1,
 ) -> list[Fit]:
     """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
@@ -61,6 +62,7 @@ def fit_many(
         progress: Whether to show a progress bar.
         checkpoint: As in `fit`, one file for all the runs.
         resume: As in `fit`.
+        validation_particles: As in `fit`.
         jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
             one thread, or a task of the cluster that joblib was told to use. Several have no
             progress bar and no checkpoint.
@@ -91,7 +93,7 @@ def fit_many(
     one = _algorithm(build, first)
     train = _checked_many(one.model, data, "data")
     held_out = None if validation is None else _checked_many(one.model, validation, "validation")
-    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every)
+    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
     require_count("jobs", jobs, "for example jobs=2.")
@@ -108,6 +110,7 @@ def fit_many(
             epochs=epochs,
             batch_size=batch_size,
             evaluate_every=evaluate_every,
+            validation_particles=validation_particles,
         )
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 

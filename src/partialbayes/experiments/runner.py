@@ -174,6 +174,7 @@ def train(
             batch_size=setting.batch_size,
             validation=[run.validation for run in runs],
             evaluate_every=setting.evaluate_every,
+            validation_particles=setting.validation_particles,
             key=keys,
             progress=False,
         )
