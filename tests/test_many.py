@@ -26,10 +26,12 @@ def build(variance):
 
 def test_seeds_equal_single_runs():
     algorithm = build(0.01)
-    runs = pb.fit_many(algorithm, DATA, repeats=3, key=4, **SETTINGS)
+    settings = SETTINGS | {"validation_particles": 3}
+    runs = pb.fit_many(algorithm, DATA, repeats=3, key=4, **settings)
     assert len(runs) == 3
     for index, run in enumerate(runs):
-        alone = pb.fit(algorithm, DATA, key=jax.random.fold_in(jax.random.key(4), index), **SETTINGS)
+        alone = pb.fit(algorithm, DATA, key=jax.random.fold_in(jax.random.key(4), index), **settings)
+        np.testing.assert_allclose(run.history.validation_nlpd, alone.history.validation_nlpd, rtol=1e-3)
         np.testing.assert_allclose(run.history.steps["loss"], alone.history.steps["loss"], rtol=1e-4)
         assert run.history.best_step == alone.history.best_step
         np.testing.assert_allclose(
