@@ -38,6 +38,9 @@ from partialbayes.types import Model, Particles, Posterior
 SEEDS = 5
 """Runs that are pictured, as in the paper."""
 
+_SHARED_TRACES = ("MAP-HMC", "SWAG", "SGSMC-HMC", "OHSMC-refine")
+"""Methods of the crescent whose ψ is that of another one."""
+
 _NUM_LINES = 30
 _ACROSS, _UP = np.linspace(-2.0, 3.0, 50, dtype=np.float32), np.linspace(-1.5, 2.0, 50, dtype=np.float32)
 
@@ -139,7 +142,7 @@ def keep_crescent(
         if method in clouds[0].samples:
             continue
         run = crescent_runs.train(method, oracle, setting, 0)
-        if crescent_runs.algorithm(method, setting).finish is None:  # else its first stage's
+        if method not in _SHARED_TRACES:
             traces[0].psi[method] = np.concatenate([[setting.start], run.psi])
         clouds[0].samples[method] = _equal(run.fit.posterior.particles, 500)
         if method == "OHSMC":
