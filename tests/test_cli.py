@@ -182,8 +182,12 @@ def test_reproduce(tmp_path, capsys):
     assert "| MAP |" in (tmp_path / "crescent" / "paper" / "table.md").read_text()
     nowhere = ["reproduce", "uci", "--data-dir", str(tmp_path / "nothing"), "--out", str(tmp_path)]
     assert main(nowhere) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    for wrong in (["--datasets", "yacht"], ["--methods", "OHSMC", "HMC"]):
+        assert main(["reproduce", "all", *wrong, "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "yacht.csv.gz" in said or "boston.csv.gz" in said
+    assert "datasets are of uci" in said
+    assert "no experiment has the methods HMC" in said
     assert main([*arguments[:-3], "HMC", "--out", str(tmp_path)]) == 2
 
 

@@ -279,18 +279,16 @@ def test_absent_and_offline_is_one_sentence(monkeypatch, tmp_path, nowhere):
             load()
 
 
-def test_a_folder_given_is_the_only_place(monkeypatch, toy, tmp_path):
+def test_a_folder_given_comes_before_the_cache_and_a_download(monkeypatch, toy, tmp_path):
     known(monkeypatch, "toy", toy)
-    fetching(monkeypatch, as_openml(toy))
-    pb.data.uci("toy", progress=False)
-    with pytest.raises(MissingDataError, match=r"toy is not in .*: put it there as uci/toy.csv.gz"):
-        pb.data.uci("toy", tmp_path)
-    with pytest.raises(
-        MissingDataError, match=r"splits of yacht is not in .* as uci_splits/yacht.txt.gz"
-    ):
+    asked = fetching(monkeypatch, as_openml(toy))
+    for folder in (tmp_path, None):  # the second time from the cache
+        np.testing.assert_array_equal(pb.data.uci("toy", folder, progress=False).targets, toy.targets)
+    assert len(asked) == 1
+    with pytest.raises(MissingDataError, match=rf"put it in {tmp_path} as uci_splits/yacht.txt.gz"):
         pb.data.uci_splits("yacht", tmp_path)
-    with pytest.raises(MissingDataError, match="mnist is not in"):
-        pb.data.mnist(tmp_path)
+    with pytest.raises(MissingDataError, match=r"there is no folder .*typo to look for data in"):
+        pb.data.mnist(tmp_path / "typo")
 
 
 def test_damaged_files_are_named(monkeypatch, toy, nowhere, tmp_path):

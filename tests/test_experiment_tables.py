@@ -1,5 +1,7 @@
 """Runs to tables: every digit, and what is said about runs that are missing, cut short or diverged."""
 
+import json
+
 import pytest
 
 from partialbayes.experiments.averages import paired, read_runs, summarise
@@ -16,7 +18,7 @@ def lines(dataset, method, metric, values):
 
 def written(folder, text, experiment="moons", track="paper"):
     place = folder / experiment / track
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     (place / "per_run.csv").write_text(HEADER + text)
     write_tables(place, experiment)
     return {name: (place / name).read_text() for name in ("table.csv", "differences.csv", "table.md")}
@@ -51,11 +53,11 @@ def test_whole_tables(tmp_path):
         "regression,MAP,rmse_particles,1,0,0,2,,\n"
     )
     assert found["differences.csv"] == (
-        "dataset,method,metric,mean,se,repeats,verdict\n"
-        "regression,VB,nlpd,0.75,0.25,2,worse\n"
-        "regression,VB,rmse_particles,0.75,0.25,2,worse\n"
-        "regression,MAP,nlpd,0,0.25,2,tie\n"
-        "regression,MAP,rmse_particles,0.375,0.125,2,worse\n"
+        "dataset,method,metric,mean,se,repeats,verdict,less\n"
+        "regression,VB,nlpd,0.75,0.25,2,worse,OHSMC\n"
+        "regression,VB,rmse_particles,0.75,0.25,2,worse,OHSMC\n"
+        "regression,MAP,nlpd,0,0.25,2,tie,OHSMC\n"
+        "regression,MAP,rmse_particles,0.375,0.125,2,worse,OHSMC\n"
     )
     head, section = found["table.md"].split("## regression\n\n")
     assert head.startswith("# regression: paper track\n\nMean (standard deviation) ± standard error")
@@ -129,7 +131,7 @@ def test_diverged_runs_are_counted_and_win_nothing(tmp_path):
     assert "| VB † | diverged | 0.29 (0.05) |" in section
     assert "Repeats: 3. Diverged: SWAG 2 of 3, VB 3 of 3." in section
     assert "| SWAG † | -0.200, one run |" in section
-    assert "moons,SWAG,nlpd,-0.2,,1,\n" in found["differences.csv"]
+    assert "moons,SWAG,nlpd,-0.2,,1,,OHSMC\n" in found["differences.csv"]
     assert "VB" not in found["differences.csv"]
 
 
@@ -177,6 +179,28 @@ def test_differences_are_of_common_repeats(tmp_path):
     assert one.mean == pytest.approx(-0.105)
     assert one.se == pytest.approx(0.005)
     assert one.verdict == "better"
+
+
+def test_ensembles_are_compared_with_each_other_too(tmp_path):
+    text = lines("yacht", "OHSMC", "nlpd", [0.5, 0.75])
+    text += lines("yacht", "OHSMC-ensemble", "nlpd", [0.25, 0.5])
+    text += lines("yacht", "Deep ensemble", "nlpd", [0.75, 0.5])
+    found = written(tmp_path, text, "uci")
+    assert found["differences.csv"].splitlines()[1:] == [
+        "yacht,OHSMC-ensemble,nlpd,-0.25,0,2,better,OHSMC",
+        "yacht,Deep ensemble,nlpd,0,0.25,2,tie,OHSMC",
+        "yacht,Deep ensemble,nlpd,0.25,0.25,2,tie,OHSMC-ensemble",
+    ]
+    assert "| less OHSMC-ensemble, paired | NLPD |" in found["table.md"]
+
+
+def test_the_note_of_a_setting_stands_above_its_table(tmp_path):
+    folder = tmp_path / "moons" / "paper"
+    folder.mkdir(parents=True)
+    declared = {"declaration": {"moons": {"note": "Smaller than the paper's."}}}
+    (folder / "settings.json").write_text(json.dumps(declared))
+    found = written(tmp_path, lines("moons", "OHSMC", "nlpd", [0.2]), "moons")
+    assert body(found["table.md"], "moons").startswith("Smaller than the paper's.\n\n| method")
 
 
 @pytest.mark.parametrize(

@@ -132,16 +132,16 @@ def fit_many(
     if one.finish is not None and done == plan.num_steps:
         best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
         if "log_evidence" in reports:
-            stalled = np.flatnonzero(
-                ~np.isfinite(np.asarray(reports["log_evidence"]).reshape(count, -1))
-            )
+            evidence = np.asarray(reports["log_evidence"]).reshape(count, -1)
+            stalled = np.flatnonzero(~np.isfinite(evidence).all(axis=1))
             if stalled.size:
                 logger.warning("the second stage of runs %s stalled", stalled.tolist())
         carry = carry._replace(best=best)
 
     def unstack(index: int) -> Fit:
         own, report = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
-        return result(plan, own, done, held_out is not None)._replace(report=report)
+        trained = result(plan, own, done, held_out is not None)
+        return trained._replace(report=report, interrupted=done < plan.num_steps)
 
     return [unstack(index) for index in range(count)]
 

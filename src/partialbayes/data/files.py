@@ -61,21 +61,19 @@ def cache_folder() -> Path:
     return (user / "partialbayes").absolute()
 
 
-def published_file(name: str, file: str, folder: str | Path | None) -> Path | None:
-    """The file in the folder given or in that of the environment; ``None`` to go on looking.
+def published_file(file: str, folder: str | Path | None) -> Path | None:
+    """The file in the folder given, or in that of the environment; ``None`` to go on looking.
 
     Raises:
-        MissingDataError: If a folder is given and lacks the file.
+        MissingDataError: If there is no such folder at all.
     """
-    if folder is not None:
-        path = Path(folder) / file
-        if not path.is_file():
-            raise MissingDataError(f"{name} is not in {folder}: put it there as {file}.")
-        return path
-    if chosen := os.environ.get(DATA_VARIABLE):
-        path = Path(chosen).expanduser() / file
-        return path if path.is_file() else None
-    return None
+    chosen = folder or os.environ.get(DATA_VARIABLE)
+    if not chosen:
+        return None
+    place = Path(chosen).expanduser()
+    if folder is not None and not place.is_dir():
+        raise MissingDataError(f"there is no folder {folder} to look for data in.")
+    return place / file if (place / file).is_file() else None
 
 
 def read_gzip(path: Path, sha256: str | None = None) -> bytes:
@@ -93,7 +91,7 @@ def read_gzip(path: Path, sha256: str | None = None) -> bytes:
         ) from error
 
 
-def absent(name: str, file: str, reason: str) -> str:
+def absent(name: str, file: str, reason: str, folder: str | Path | None) -> str:
     """The sentence for a data set that is nowhere, with where to put it."""
-    folder = os.environ.get(DATA_VARIABLE) or cache_folder()
-    return f"{name} is not on this computer and {reason}: put it in {folder} as {file}."
+    place = folder or os.environ.get(DATA_VARIABLE) or cache_folder()
+    return f"{name} is not on this computer and {reason}: put it in {place} as {file}."

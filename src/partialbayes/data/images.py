@@ -41,9 +41,9 @@ class Images(NamedTuple):
 def mnist(folder: str | Path | None = None, *, progress: bool = True) -> Images:
     """Handwritten digits (LeCun, Cortes and Burges).
 
-    Looked for as the four original files in ``mnist/`` of the folder given and nowhere else; with none
-    given in the folder of the environment variable ``PARTIALBAYES_DATA``, then in the user's cache (see
-    `cache_folder`), then downloaded from OpenML by scikit-learn, checked, and kept in the cache.
+    Looked for as the four original files in ``mnist/`` of the folder given, or else of that of the
+    environment variable ``PARTIALBAYES_DATA``, then in the user's cache (see `cache_folder`), then
+    downloaded from OpenML by scikit-learn, checked, and kept in the cache.
 
     Args:
         folder: To look in.
@@ -78,14 +78,14 @@ def _load(name: str, folder: str | Path | None, progress: bool) -> Images:
     parts = []
     for part, facts in IMAGES[name].items():
         files = [f"{name}/{part}-{ending}" for ending in _FILES.values()]
-        paths = [path for file in files if (path := published_file(name, file, folder))]
+        paths = [path for file in files if (path := published_file(file, folder))]
         if len(paths) == len(files):
             checksums = (facts.images_sha256, facts.labels_sha256)
             pixels, labels = (_read(path, sha256) for path, sha256 in zip(paths, checksums, strict=True))
         else:
             paths = [cache_folder() / file for file in files]
             if not all(path.is_file() for path in paths):
-                _download(name, progress)
+                _download(name, folder, progress)
             pixels, labels = (_read(path) for path in paths)
             _check(pixels, labels, facts, name, str(paths[0]))
         parts += [_scaled(pixels), labels.astype(np.int32)]
@@ -133,11 +133,11 @@ def _check(
         )
 
 
-def _download(name: str, progress: bool) -> None:
+def _download(name: str, folder: str | Path | None, progress: bool) -> None:
     """Fetch, check and keep the images, in the original format; the training ones come first."""
     source = f"the download of {name}"
     files = [f"{name}/{part}-{ending}" for part in IMAGES[name] for ending in _FILES.values()]
-    with openml.downloading(name, ", ".join(files), progress) as advance:
+    with openml.downloading(name, ", ".join(files), folder, progress) as advance:
         fetched = openml.fetch(openml.IMAGES[name])
         advance("checking")
         pixels = openml.as_numbers(fetched, source, keep_constant=True).astype(np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +56,9 @@ def fetch(table: Mapping[str, Any]) -> Fetched:
 
 
 @contextmanager
-def downloading(name: str, file: str, progress: bool) -> Iterator[Callable[[str], None]]:
+def downloading(
+    name: str, file: str, folder: str | Path | None, progress: bool
+) -> Iterator[Callable[[str], None]]:
     """A bar over the steps of a download; what fails to come is told as a missing data set."""
     silent = None if progress else True  # None: silent where there is no terminal
     with tqdm(total=3, desc=f"{name}: downloading", disable=silent, leave=False) as bar:
@@ -70,7 +73,7 @@ def downloading(name: str, file: str, progress: bool) -> Iterator[Callable[[str]
             raise
         except (ImportError, OSError, ValueError) as error:
             reason = f"could not be downloaded ({error!s:.150})"
-            raise MissingDataError(absent(name, file, reason)) from error
+            raise MissingDataError(absent(name, file, reason, folder)) from error
 
 
 def numeric(column: np.ndarray, source: str) -> Float[np.ndarray, " rows"]:

@@ -18,6 +18,9 @@ from partialbayes.experiments.paper import DATASETS, METHODS, published
 REFERENCE = "OHSMC"
 """The method that the others are compared with."""
 
+RIVALS = {"OHSMC-ensemble": ("Deep ensemble",)}
+"""Methods that others of their kind are compared with, too."""
+
 _HEADER = ["dataset", "method", "repeat", "metric", "value"]
 _METRICS = (
     *("nlpd", "rmse_particles", "rmse", "mae", "crps", "coverage90", "width90"),
@@ -58,7 +61,7 @@ class Row(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A line of ``differences.csv``: a method less OHSMC, over the repeats that both finished.
+    """A line of ``differences.csv``: a method less another, over the repeats that both finished.
 
     Attributes:
         dataset: The data set.
@@ -69,6 +72,7 @@ class Difference(NamedTuple):
         repeats: How many there are.
         verdict: "tie" below two standard errors, otherwise whether the method is "better" or "worse";
             empty for a single one.
+        less: The other method.
     """
 
     dataset: str
@@ -78,6 +82,7 @@ class Difference(NamedTuple):
     se: float | None
     repeats: int
     verdict: str
+    less: str = REFERENCE
 
 
 def read_runs(path: Path) -> Runs:
@@ -142,22 +147,24 @@ def summarise(runs: Runs, track: str) -> list[Row]:
 
 
 def paired(runs: Runs) -> list[Difference]:
-    """Differences of every method to OHSMC over the repeats that both finished.
+    """Differences of methods over the repeats that both finished: all to OHSMC, ensembles to each other.
 
     Args:
         runs: From `read_runs`.
     """
     found = []
     for (dataset, method, metric), values in runs.items():
-        reference = runs.get((dataset, REFERENCE, metric), {})
-        common = [r for r in values if r in reference and math.isfinite(values[r] + reference[r])]
-        if method == REFERENCE or not has_best(metric) or not common:
-            continue
-        differences = [distance(metric, values[r]) - distance(metric, reference[r]) for r in common]
-        mean, count = fmean(differences), len(common)
-        se = stdev(differences) / math.sqrt(count) if count > 1 else None
-        verdict = _verdict(metric, mean, se)
-        found.append(Difference(dataset, method, metric, mean, se, count, verdict))
+        rivals = [other for other, methods in RIVALS.items() if method in methods]
+        for less in [REFERENCE, *rivals]:
+            reference = runs.get((dataset, less, metric), {})
+            common = [r for r in values if r in reference and math.isfinite(values[r] + reference[r])]
+            if method == less or not has_best(metric) or not common:
+                continue
+            differences = [distance(metric, values[r]) - distance(metric, reference[r]) for r in common]
+            mean, count = fmean(differences), len(common)
+            se = stdev(differences) / math.sqrt(count) if count > 1 else None
+            verdict = _verdict(metric, mean, se)
+            found.append(Difference(dataset, method, metric, mean, se, count, verdict, less))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import PAPER_HMC, Experiment, Hmc, Swag, Track, training_key
 from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.resampling import stratified
+from partialbayes.stalled import StalledError
 from partialbayes.types import Algorithm
 
 logger = logging.getLogger(__name__)
@@ -161,19 +163,17 @@ def train(method: str, oracle: Crescent, setting: CrescentSetting, repeat: int) 
     return Trained(trained, snapshots.steps, psi, snapshots)
 
 
+_SCORES = ("psi", "best_psi", "psi_error", "ks_phi0", "ks_phi1")
+
+
 def score(trained: Fit, oracle: Crescent, best_psi: float) -> dict[str, float]:
     """How far ψ̂ is from the maximiser of the evidence, and the samples from the posterior there."""
     posterior = trained.posterior
     psi = float(posterior.psi.network["psi"])
     values, log_weights = posterior.particles
     first, second = oracle.distances(best_psi, values, jax.numpy.exp(log_weights))
-    return {
-        "psi": psi,
-        "best_psi": best_psi,
-        "psi_error": abs(abs(psi) - best_psi),  # the evidence is even in ψ
-        "ks_phi0": first,
-        "ks_phi1": second,
-    }
+    error = abs(abs(psi) - best_psi)  # the evidence is even in ψ
+    return dict(zip(_SCORES, (psi, best_psi, error, first, second), strict=True))
 
 
 def run_crescent(
@@ -193,7 +193,15 @@ def run_crescent(
             if ("crescent", method, repeat) in done:
                 continue
             before = time.perf_counter()
-            scores = score(train(method, oracle, setting, repeat).fit, oracle, best_psi)
+            try:
+                trained = train(method, oracle, setting, repeat).fit
+            except (TrainingDivergedError, StalledError) as error:
+                logger.warning("crescent, %s, run %d: %s", method, repeat, error)
+                scores = dict.fromkeys(_SCORES, math.nan)
+            else:
+                if trained.interrupted:
+                    raise KeyboardInterrupt
+                scores = score(trained, oracle, best_psi)
             scores["seconds"] = time.perf_counter() - before
             results.append("crescent", method, repeat, scores)
             logger.info(

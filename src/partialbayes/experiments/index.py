@@ -197,8 +197,8 @@ def _introduction(found: Sequence[_Found]) -> Iterator[str]:
     yield (
         "</dl><p>Means are over the repeats that did not diverge; <em>std</em> is their standard "
         "deviation, <em>se</em> the standard error of the mean, and <em>paper</em> what the paper has. "
-        "Differences are paired: a method less OHSMC on the same repeat; below two standard errors they "
-        "are a tie. Press a heading to sort by it, and again to reverse.</p>"
+        "Differences are paired: a method less another on the same repeat; below two standard errors "
+        "they are a tie. Press a heading to sort by it, and again to reverse.</p>"
     )
     links = "".join(
         f'<li><a href="#{html.escape(one.anchor)}">{_title(one)}</a> '
@@ -225,6 +225,11 @@ def _count(number: int, noun: str) -> str:
 def _section(one: _Found) -> Iterator[str]:
     yield f'<section><h2 id="{html.escape(one.anchor)}">{_title(one)}</h2>'
     yield from _origin(one.settings)
+    declared = one.settings.get("declaration", {})
+    for dataset, setting in declared.items():
+        if isinstance(setting, dict) and setting.get("note"):
+            told = html.escape(f"{dataset}: {setting['note']}")
+            yield f'<p class="note">{told}</p>'
     if one.table:
         yield "<h3>Scores</h3>" + _sortable(one.table, f"Scores: {_title(one)}")
     elif one.runs:
@@ -232,7 +237,7 @@ def _section(one: _Found) -> Iterator[str]:
     else:
         yield "<p>No run has finished yet.</p>"
     if one.differences:
-        yield "<h3>Paired differences to OHSMC</h3>"
+        yield "<h3>Paired differences</h3>"
         yield _sortable(one.differences, f"Differences: {_title(one)}")
     if one.figures:
         pictures = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from partialbayes.experiments.averages import (
@@ -48,11 +48,17 @@ the same: the lowest, but for accuracy and AUROC the highest, and for coverage t
 paper's RMSE, ECE and accuracy are averages over particles and stand beside ours of that kind; where
 "of particles" is not said, ours are of the mixture. Differences to OHSMC are over the repeats that both
 finished; below two standard errors they are a tie. Where the best is a target (coverage 0.90, an error
-of zero) they are those of the distance to it. † Some runs diverged and are in no mean."""
+of zero) they are those of the distance to it. Repeats on one table of data share rows, so their errors
+are somewhat too small. † Some runs diverged and are in no mean."""
 
 
 def table_text(
-    experiment: str, track: str, runs: Runs, rows: Sequence[Row], differences: Sequence[Difference]
+    experiment: str,
+    track: str,
+    runs: Runs,
+    rows: Sequence[Row],
+    differences: Sequence[Difference],
+    notes: Mapping[str, str],
 ) -> str:
     """The text of ``table.md``.
 
@@ -62,6 +68,7 @@ def table_text(
         runs: From `read_runs`.
         rows: From `summarise`.
         differences: From `paired`.
+        notes: What a reader has to know of a data set.
     """
     datasets = list(dict.fromkeys(row.dataset for row in rows))
     parts = [f"# {experiment}: {track} track", _NOTE]
@@ -70,7 +77,8 @@ def table_text(
     for dataset in datasets:
         own = [row for row in rows if row.dataset == dataset]
         apart = [one for one in differences if one.dataset == dataset]
-        parts += [f"## {dataset}", *_section(dataset, track, runs, own, apart)]
+        parts += [f"## {dataset}", *filter(None, [notes.get(dataset)])]
+        parts += _section(dataset, track, runs, own, apart)
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,6 +112,8 @@ def _summary(datasets: Sequence[str], runs: Runs, rows: Sequence[Row]) -> list[s
         mark = " †" if _diverged(dataset, REFERENCE, runs) else ""
         lines.append([dataset, _cell(found, 2) + mark, paper, _against_paper(found), best])
     verdicts = [line[3] for line in lines]
+    if all(verdict == _NONE for verdict in verdicts[1:]):
+        return [_table([[line[0], line[1], line[4]] for line in lines])]
     counts = ", ".join(f"{name} on {verdicts.count(name)}" for name in (_BETTER, _WITHIN, _WORSE))
     return [
         _table(lines),
@@ -158,8 +168,9 @@ def _section(
         parts.append(table(rest, ran))
     parts.append(_notes(dataset, ran, runs, diverged))
     shown = [metric for metric in first if any(one.metric == metric for one in differences)]
-    if shown:
-        parts.append(_differences(shown, differences, names, decimals))
+    for less in dict.fromkeys(one.less for one in differences):
+        apart = [one for one in differences if one.less == less]
+        parts.append(_differences(shown, apart, less, names, decimals))
     return parts
 
 
@@ -190,11 +201,12 @@ def _diverged(dataset: str, method: str, runs: Runs) -> int:
 def _differences(
     metrics: Sequence[str],
     differences: Sequence[Difference],
+    less: str,
     names: dict[str, str],
     decimals: dict[str, int],
 ) -> str:
-    """A line each method, with what it has more than OHSMC in each metric."""
-    lines = [["less OHSMC, paired", *map(_label, metrics)]]
+    """A line each method, with what it has more than another in each metric."""
+    lines = [[f"less {less}, paired", *map(_label, metrics)]]
     for name in dict.fromkeys(one.method for one in differences):
         own = {one.metric: one for one in differences if one.method == name}
         lines.append([names[name], *(_difference_cell(own.get(metric), decimals) for metric in metrics)])

@@ -19,8 +19,6 @@ from partialbayes.types import Algorithm, Model, Sampler
 
 Candidates: TypeAlias = tuple[Algorithm, ...]
 
-NUM_MEMBERS = 5
-
 
 def candidates(method: str, model: Model, setting: Setting, num_steps: int) -> Candidates:
     """The algorithms of a method.
@@ -65,7 +63,7 @@ def _refined(model: Model, setting: Setting, optimizer: optax.GradientTransforma
 def _ohsmc_ensemble(
     model: Model, setting: Setting, optimizer: optax.GradientTransformation
 ) -> Candidates:
-    return tuple(ensemble(member, NUM_MEMBERS) for member in _ohsmc(model, setting, optimizer))
+    return tuple(ensemble(member, setting.num_members) for member in _ohsmc(model, setting, optimizer))
 
 
 def _sgsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
@@ -86,7 +84,7 @@ def _map(model: Model, setting: Setting, optimizer: optax.GradientTransformation
 def _deep_ensemble(
     model: Model, setting: Setting, optimizer: optax.GradientTransformation
 ) -> Candidates:
-    return (ensemble(map_estimate(model, optimizer=optimizer), NUM_MEMBERS),)
+    return (ensemble(map_estimate(model, optimizer=optimizer), setting.num_members),)
 
 
 def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
@@ -114,7 +112,7 @@ def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_
 
 
 def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
-    """HMC as a second stage, in one chain from the first stage's own point, as in the paper."""
+    """HMC as a second stage, in one chain as in the paper."""
     return samplers.hmc(
         step_size=numbers.step_size,
         num_leapfrog=numbers.num_leapfrog,
@@ -122,7 +120,7 @@ def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
         num_burn_in=numbers.num_burn_in,
         num_draws=numbers.num_draws,
         num_particles=min(num_particles, numbers.num_draws),
-        jitter=0.0,  # off that point a fixed step may be too long for every proposal
+        jitter=numbers.jitter,
     )
 
 

@@ -20,9 +20,6 @@ from partialbayes.priors import fan_in, normal
 from partialbayes.target_scale import TargetScale
 from partialbayes.types import Likelihood, Model
 
-VALIDATION_SHARE = 0.1
-"""Of the training rows of a standard split."""
-
 
 class Run(NamedTuple):
     """The data of one run.
@@ -69,7 +66,7 @@ def problem(setting: Setting, folder: Path | None = None) -> Problem:
     if setting.track == "paper":
         return Problem(model, lambda repeat: _split(table, repeat))
     splits = data.uci_splits(setting.dataset, folder)
-    return Problem(model, lambda repeat: _standard_split(table, splits[repeat], repeat))
+    return Problem(model, lambda repeat: _standard_split(setting, table, splits[repeat], repeat))
 
 
 def _real(setting: Setting) -> Likelihood:
@@ -82,7 +79,7 @@ def _real(setting: Setting) -> Likelihood:
 
 
 def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int = 1) -> Model:
-    if setting.noise == "predicted":
+    if setting.noise == "student_t":
         outputs = 2 * outputs
     network = mlp([features, *setting.hidden, outputs])
     prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
@@ -113,11 +110,11 @@ def _split(table: data.Table, repeat: int) -> Run:
     return Run(train, validation, test)
 
 
-def _standard_split(table: data.Table, test: np.ndarray, repeat: int) -> Run:
+def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repeat: int) -> Run:
     """A standard 90 / 10 split, validation carved from its training rows; scores in original units."""
     rest = np.setdiff1d(np.arange(len(table.targets)), test)
     rest = np.random.default_rng(repeat).permutation(rest)
-    validation, train = np.split(rest, [round(VALIDATION_SHARE * len(rest))])
+    validation, train = np.split(rest, [round(setting.validation_share * len(rest))])
     inputs = _standardised(table.inputs, train)
     scale = TargetScale.of(table.targets[train])
     targets = scale.apply(table.targets).astype(np.float32)

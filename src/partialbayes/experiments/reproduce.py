@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from partialbayes.checks import require_count
+from partialbayes.data.facts import STANDARD_SPLITS
 from partialbayes.experiments import crescent_runs, mnist, pictures, runner
 from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.index import write_index
@@ -16,6 +16,21 @@ from partialbayes.experiments.summary import write_tables
 EXPERIMENTS = ("crescent", "regression", "moons", "uci", "mnist")
 BEST_EXPERIMENTS = ("regression", "moons", "uci")
 """Those that have a best track."""
+
+
+def methods_of(name: str, track: Track = "paper") -> tuple[str, ...]:
+    """The methods an experiment declares, by their names in its table.
+
+    Args:
+        name: As in `reproduce`.
+        track: As in `reproduce`.
+    """
+    if name == "crescent":
+        return crescent_runs.CrescentSetting().methods
+    if name == "mnist":
+        return mnist.MnistSetting().methods
+    every = (method for setting in experiment(name, track).settings for method in setting.methods)
+    return tuple(dict.fromkeys(every))
 
 
 def reproduce(
@@ -58,7 +73,10 @@ def reproduce(
         raise ValueError(f"{name} has the track paper alone; best is for regression, moons and uci.")
     if repeats is not None:
         require_count("repeats", repeats, "for example repeats=10.")
-    begun = time.time()
+        if (name, track) == ("uci", "best") and repeats > STANDARD_SPLITS:
+            raise ValueError(
+                f"repeats is {repeats}, but there are {STANDARD_SPLITS} standard splits; give no more."
+            )
     folder = Path(out) / name / track
     real = None if data_dir is None else Path(data_dir)
     if name == "crescent":
@@ -87,7 +105,6 @@ def reproduce(
         )
         if name in ("regression", "moons"):
             pictures.keep_predictions(declared.settings[0], folder, results.methods(), jobs)
-    results.note(begun)
     write_tables(folder, name)
     write_figures(folder)
     write_index(Path(out))

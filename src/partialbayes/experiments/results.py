@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,7 @@ HEADER = "dataset,method,repeat,metric,value\n"
 LAST = "seconds"
 """The last metric of a run's block."""
 
-_FREE = ("repeats", "at_once", "methods")
+_FREE = ("repeats", "at_once", "methods", "note")
 """What may differ between runs of one table."""
 
 
@@ -43,6 +43,7 @@ class Results:
         self.folder = folder
         self.file = folder / "per_run.csv"
         self._experiment = experiment
+        self._begun, self._added = time.time(), 0
         folder.mkdir(parents=True, exist_ok=True)
         self._require_same_settings()
 
@@ -50,7 +51,7 @@ class Results:
         """Data set, method and number of each run that is there whole."""
         if not self.file.exists():
             return set()
-        lines = self.file.read_text().splitlines()[1:]
+        lines = self.file.read_text().rpartition("\n")[0].splitlines()[1:]  # a cut line does not count
         rows = (line.split(",") for line in lines)
         return {(row[0], row[1], int(row[2])) for row in rows if len(row) == 5 and row[3] == LAST}
 
@@ -61,7 +62,10 @@ class Results:
         return tuple(method for method in declared if method in known)
 
     def append(self, dataset: str, method: str, repeat: int, scores: Mapping[str, float]) -> None:
-        """Add a finished run; ``scores`` ends with its seconds."""
+        """Add a finished run; ``scores`` ends with its seconds.
+
+        The command, its commit and its time are written down with it.
+        """
         if list(scores)[-1] != LAST:
             raise ValueError(f"scores must end with {LAST!r}, which marks a block as whole.")
         block = "".join(
@@ -71,19 +75,25 @@ class Results:
         with _locked(self.file) as file:
             _drop_partial_block(file)
             file.write(block.encode())
+            self._note()
 
-    def note(self, begun: float) -> None:
-        """Write down the command, the commit and the time of what was just run."""
+    def _note(self) -> None:
         now = time.time()
+        self._added += 1
         entry = {
             "command": shlex.join([_program(), *sys.argv[1:]]),
             "commit": _commit(),
-            "started": _time(begun),
+            "started": _time(self._begun),
             "finished": _time(now),
-            "seconds": round(now - begun),
+            "seconds": round(now - self._begun),
+            "runs": self._added,
         }
         content = self._read_settings() or self._description()
-        content["runs"].append(entry)
+        same = [run.get("started") == entry["started"] for run in content["runs"]]
+        if self._added > 1 and any(same):
+            content["runs"][same.index(True)] = entry
+        else:
+            content["runs"].append(entry)
         self._write_settings(content)
 
     def _description(self) -> dict[str, Any]:
@@ -108,12 +118,19 @@ class Results:
         """Refuse runs by other settings than those of the data set's runs that are there."""
         now = self._description()
         before = self._read_settings() or now
+        defaults = {
+            field.name: field.default
+            for setting in self._experiment.settings
+            for field in fields(setting)
+            if field.default is not MISSING
+        }
         for dataset in {dataset for dataset, _, _ in self.finished()}:
             was = before["declaration"].get(dataset, {})
             for name, value in now["declaration"].get(dataset, {}).items():
-                if name not in _FREE and was.get(name, value) != value:
+                old = was.get(name, defaults.get(name))  # a setting younger than the folder
+                if name not in _FREE and old != value:
                     raise ValueError(
-                        f"{self.folder} has runs of {dataset} with {name}={was[name]!r}, and this would "
+                        f"{self.folder} has runs of {dataset} with {name}={old!r}, and this would "
                         f"add some with {value!r}: name another folder by --out."
                     )
         self._write_settings(now | {"runs": before["runs"]})
@@ -154,8 +171,11 @@ def _commit() -> str:
     """Of the package's own repository; its version where it is installed without one."""
     here = Path(__file__).parent
     try:
-        asked = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        git = ["git", "-C", str(here)]
+        asked = [*git, "rev-parse", "--short=12", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", str(here.parent)]).returncode
+        return f"{commit}-dirty" if changed else commit
     except (OSError, subprocess.CalledProcessError):
         return partialbayes.__version__
 

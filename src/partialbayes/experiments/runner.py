@@ -26,7 +26,7 @@ from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics.common import AnyArray
 from partialbayes.parallel.sweeps import sweep
-from partialbayes.predict import predict
+from partialbayes.predict import log_predictive_density, predict
 from partialbayes.predictive import Predictive
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ Scores: TypeAlias = list[dict[str, float]]
 
 
 def carry_out(task: Task) -> Scores:
-    """Train and score the runs of a task; a diverged run scores NaN."""
+    """Train and score the runs of a task."""
     before = time.perf_counter()
     posed, fits, runs = trained(task)
     scored = [score(posed, one, run) for one, run in zip(fits, runs, strict=True)]
@@ -180,25 +180,33 @@ def train(
         )
         for algorithm in algorithms
     ]
+    if any(one.interrupted for fits in tried for one in fits):
+        raise KeyboardInterrupt
     return [min(fits, key=best_validation) for fits in zip(*tried, strict=True)]
 
 
 def best_validation(trained: Fit) -> float:
-    """The validation NLPD of the posterior that was kept; infinite where none was."""
+    """The validation NLPD of the posterior that training kept; infinite where it kept none."""
     if trained.history.best_step == 0:
         return math.inf
     return float(np.nanmin(trained.history.validation_nlpd))
 
 
 def score(posed: Problem, trained: Fit, run: Run) -> dict[str, float]:
-    """The scores of a run on its test data, by the names of the tables; NaN where it diverged."""
+    """The scores of a run on its test data, by the names of the tables.
+
+    They are NaN where it diverged before it was first looked at, or its second stage stalled. A run
+    that diverged later has its best posterior before.
+    """
     inputs, targets = run.test
     predictive = predict(posed.model, trained.posterior, inputs, target_scale=run.target_scale)
     scores = _named(evaluate(predictive, targets))
     if run.truth is not None:
         scores |= _against_truth(predictive, run.truth)
-    scores["validation_nlpd"] = best_validation(trained)
-    if not math.isfinite(scores["validation_nlpd"]):
+    held_out = log_predictive_density(posed.model, trained.posterior, run.validation)
+    scores["validation_nlpd"] = float(-held_out.mean())
+    evidence = np.asarray(trained.report.get("log_evidence", 0.0))
+    if not (math.isfinite(best_validation(trained)) and np.isfinite(evidence).all()):
         return dict.fromkeys(scores, math.nan)
     return scores
 

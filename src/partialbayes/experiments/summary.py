@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,14 @@ def write_tables(folder: Path, experiment: str) -> None:
     rows, differences = summarise(runs, track), paired(runs)
     _write(folder / "table.csv", _csv(Row._fields, rows))
     _write(folder / "differences.csv", _csv(Difference._fields, differences))
-    _write(folder / "table.md", table_text(experiment, track, runs, rows, differences))
+    _write(folder / "table.md", table_text(experiment, track, runs, rows, differences, _notes(folder)))
+
+
+def _notes(folder: Path) -> dict[str, str]:
+    """What the settings of a data set say to the reader of its table."""
+    path = folder / "settings.json"
+    declared = json.loads(path.read_text()).get("declaration", {}) if path.exists() else {}
+    return {dataset: setting.get("note", "") for dataset, setting in declared.items()}
 
 
 def read_rows(path: Path) -> list[Row]:
