@@ -8,7 +8,6 @@ from partialbayes.experiments.averages import Row
 from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.figure_data import (
     Boundaries,
-    Calibration,
     Clouds,
     Curves,
     Flow,
@@ -80,24 +79,6 @@ PANELS = {
     "flow alone": (
         lambda: figures.particle_flow(FLOW),
         ["epoch 0, ψ = 0.10", "epoch 1, ψ = 0.50", "epoch 20, ψ = 1.00"],
-    ),
-    "reliability": (
-        lambda: score_figures.reliability(
-            [
-                Calibration(name, {"VB": np.array([0.6, 0.9])}, {"VB": np.array([0.5, 0.9])})
-                for name in ("glass", "breast_cancer")
-            ]
-        ),
-        ["glass", "breast cancer"],
-    ),
-    "coverage": (
-        lambda: score_figures.coverage(
-            [
-                Calibration(name, {"VB": np.linspace(0, 1, 5)}, {"VB": np.linspace(0, 1, 5)})
-                for name in "abcdefg"
-            ]
-        ),
-        list("abcdefg"),
     ),
     "novelty": (
         lambda: score_figures.mutual_information(
@@ -187,7 +168,6 @@ def test_data_come_back(tmp_path):
         "flow": [FLOW],
         "curves": [curves() for _ in range(12)],  # so that 10 does not come before 2
         "moons": [boundaries()],
-        "coverage": [Calibration("glass", {"VB": np.ones(2)}, {"VB": np.ones(2)})],
     }
     path = tmp_path / "figures.npz"
     save_figure_data(path, records)

@@ -59,10 +59,6 @@ def _of_records(path: Path) -> dict[str, Any]:
         drawn["boundaries"] = figures.decision_lines(records["boundaries"][0])
         if len(records["boundaries"]) > 1:
             drawn["boundaries_by_seed"] = figures.decision_lines_by_seed(records["boundaries"])
-    if "coverage" in records:
-        drawn["coverage"] = score_figures.coverage(records["coverage"])
-    if "reliability" in records:
-        drawn["reliability"] = score_figures.reliability(records["reliability"])
     if "novelty" in records:
         drawn["mutual_information"] = score_figures.mutual_information(records["novelty"][0])
     return drawn

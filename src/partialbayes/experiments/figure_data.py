@@ -95,20 +95,6 @@ class Boundaries(NamedTuple):
     test_labels: Int[AnyArray, " row"]
 
 
-class Calibration(NamedTuple):
-    """What was stated and what was observed on one data set.
-
-    Attributes:
-        dataset: Its name.
-        stated: Nominal coverages of intervals, or confidences, in order.
-        observed: Share of targets inside, or accuracies.
-    """
-
-    dataset: str
-    stated: dict[str, Float[AnyArray, " level"]]
-    observed: dict[str, Float[AnyArray, " level"]]
-
-
 class Novelty(NamedTuple):
     """Mutual information of predictions on images that are, and are not, of the kind trained on.
 
@@ -121,9 +107,9 @@ class Novelty(NamedTuple):
     unknown: dict[str, Float[AnyArray, " other"]]
 
 
-Record: TypeAlias = Traces | Clouds | Flow | Curves | Boundaries | Calibration | Novelty
+Record: TypeAlias = Traces | Clouds | Flow | Curves | Boundaries | Novelty
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Traces, Clouds, Flow, Curves, Boundaries, Calibration, Novelty)
+    kind.__name__: kind for kind in (Traces, Clouds, Flow, Curves, Boundaries, Novelty)
 }
 
 

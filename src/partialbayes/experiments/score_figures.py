@@ -1,4 +1,4 @@
-"""Figures of scores: dots over data sets, calibration, and what the model does not know."""
+"""Figures of scores: dots over data sets, and what the model does not know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from partialbayes import metrics
 from partialbayes.experiments.averages import REFERENCE, Row
-from partialbayes.experiments.figure_data import Calibration, Novelty
+from partialbayes.experiments.figure_data import Novelty
 from partialbayes.experiments.looks import grid, label_outer, legend_below, look, panels
 from partialbayes.experiments.paper import PAPER
 from partialbayes.plots import style
@@ -74,46 +74,6 @@ def _dots(
     ax.grid(visible=False, axis="y")
     whose = "the paper's" if from_paper else "our"
     ax.set_xlabel(f"{metric.upper()} less {whose} {REFERENCE}, ± standard error")
-
-
-def coverage(found: Sequence[Calibration]) -> Any:
-    """Share of targets inside central intervals against the share that should be; a panel a data set.
-
-    Args:
-        found: Of each data set.
-    """
-    return _calibration(found, "nominal coverage", "observed coverage", marked=False)
-
-
-def reliability(found: Sequence[Calibration]) -> Any:
-    """How often predictions of each confidence were right; a panel a data set.
-
-    Args:
-        found: Of each data set.
-    """
-    return _calibration(found, "confidence", "accuracy", marked=True)
-
-
-def _calibration(found: Sequence[Calibration], stated: str, observed: str, marked: bool) -> Any:
-    figure, places = panels(len(found), (2.5, 2.6), sharex=True, sharey=True)
-    labelled: dict[str, Any] = {}
-    for place, record in zip(places, found, strict=True):
-        place.plot([0, 1], [0, 1], color=style.INK, linewidth=0.9, linestyle="--")
-        for method, values in record.stated.items():
-            colour, marker = look(method)
-            (line,) = place.plot(
-                np.asarray(values),
-                np.asarray(record.observed[method]),
-                color=colour,
-                marker=marker if marked else "",
-                markersize=3,
-                linewidth=1.2,
-            )
-            labelled.setdefault(method, line)
-        place.set(xlim=(0, 1), ylim=(0, 1.02), title=record.dataset.replace("_", " "))
-    label_outer(places, stated, observed)
-    legend_below(figure, list(labelled.values()), list(labelled))
-    return figure
 
 
 def mutual_information(novelty: Novelty) -> Any:
