@@ -254,7 +254,7 @@ def test_many_sets_begin_with_a_summary(tmp_path):
         + lines("boston", "OHSMC", "nlpd", [0.98, 1.0])
         + lines("yacht", "OHSMC", "nlpd", [0.99, 0.97])
         + lines("yacht", "VB", "nlpd", [0.93, 0.93])
-        + lines("concrete", "OHSMC", "nlpd", [0.9701, 0.9701])
+        + lines("concrete", "OHSMC", "nlpd", [0.979, 0.979])  # the paper cuts
         + lines("energy", "VB", "nlpd", [0.93, 0.93])
         + lines("power", "OHSMC", "nlpd", [1.0, "nan"])
     )
@@ -264,7 +264,7 @@ def test_many_sets_begin_with_a_summary(tmp_path):
         "| data set | NLPD of OHSMC | paper | OHSMC against the paper | best of ours |\n"
         "| :-- | --: | --: | --: | --: |\n"
         "| boston | 0.99 (0.01) ± 0.010 | 1.00 (0.02) | within one standard error | OHSMC |\n"
-        "| concrete | 0.97 (0.00) ± 0.000 | 0.97 (0.01) | within one standard error | OHSMC |\n"
+        "| concrete | 0.98 (0.00) ± 0.000 | 0.97 (0.01) | within one standard error | OHSMC |\n"
         "| energy | – | – | – | VB |\n"
         "| yacht | 0.98 (0.01) ± 0.010 | 0.92 (0.00) | worse | VB |\n"
         "| power | 1.00 † | 0.94 (0.00) | worse | – |\n"

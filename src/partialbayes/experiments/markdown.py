@@ -40,6 +40,7 @@ _LABELS = {
 _ASIDE = ("validation_nlpd", "seconds")  # never compared
 _NONE = "–"
 _MANY = 3  # data sets, from which on the text begins with a summary
+_CUT = 0.01  # what cutting to two decimals may have taken from a figure of the paper
 _BETTER, _WITHIN, _WORSE = "better", "within one standard error", "worse"
 
 _NOTE = """\
@@ -118,17 +119,18 @@ def _summary(datasets: Sequence[str], runs: Runs, rows: Sequence[Row]) -> list[s
     return [
         _table(lines),
         f"OHSMC against the paper, on {len(datasets)} data sets: {counts}. The standard error is of "
-        "ours; what rounds to the same counts as within it.",
+        "ours. The paper's figures are cut, not rounded: an NLPD of 0.91, which it has for naval, is "
+        "impossible at noise of variance 1, where the least is 0.919. So each stands for up to 0.01 more.",
     ]
 
 
 def _against_paper(row: Row | None) -> str:
     if row is None or row.mean is None or row.paper_mean is None:
         return _NONE
-    same = rounded(row.mean, 2) == rounded(row.paper_mean, 2)
-    if same or abs(row.mean - row.paper_mean) <= (row.se or 0.0):
-        return _WITHIN
-    return _BETTER if row.mean < row.paper_mean else _WORSE
+    error = row.se or 0.0
+    if row.mean + error < row.paper_mean:
+        return _BETTER
+    return _WORSE if row.mean - error > row.paper_mean + _CUT else _WITHIN
 
 
 def _section(
