@@ -120,7 +120,7 @@ def _summary(datasets: Sequence[str], runs: Runs, rows: Sequence[Row]) -> list[s
         _table(lines),
         f"OHSMC against the paper, on {len(datasets)} data sets: {counts}. The standard error is of "
         "ours. The paper's figures are cut, not rounded: an NLPD of 0.91, which it has for naval, is "
-        "impossible at noise of variance 1, where the least is 0.919. So each stands for up to 0.01 more.",
+        "impossible at noise of variance 1, where the least is 0.919. Each may be up to 0.01 more.",
     ]
 
 
