@@ -119,6 +119,14 @@ def test_a_run_cut_off_while_it_was_written_is_not_there(results):
         assert values == [("0", "nlpd"), ("0", "seconds"), ("2", "nlpd"), ("2", "seconds")]
 
 
+def test_a_run_of_two_processes_is_written_once(results):
+    for one in (results, Results(results.folder, experiment("moons"))):
+        one.append("moons", "OHSMC", 0, scores(0.3))
+        one.append("moons", "OHSMC", 1, scores(0.4))
+    assert [row["repeat"] for row in read(results.folder)] == ["0", "0", "1", "1"]
+    assert len(json.loads((results.folder / "settings.json").read_text())["runs"]) == 1
+
+
 def test_runs_of_two_settings_do_not_come_into_one_table(results):
     changed = replace(experiment("moons").settings[0], epochs=7)
     Results(results.folder, Experiment("moons", "paper", (changed,)))  # no run is there yet

@@ -74,6 +74,8 @@ class Results:
         )
         with _locked(self.file) as file:
             _drop_partial_block(file)
+            if (dataset, method, repeat) in self.finished():
+                return  # another process was faster
             file.write(block.encode())
             self._note()
 
