@@ -79,5 +79,6 @@ def title(place: Any, method: str) -> None:
 def legend_below(figure: Any, handles: Any, labels: Any) -> None:
     """One legend for all panels, below them."""
     text = {"fontsize": 8.5, "labelcolor": style.INK}
-    columns = -(-len(labels) // -(-len(labels) // 6))  # rows of up to six, equally long
+    most = max(1, min(6, int(figure.get_figwidth() / 1.4)))
+    columns = -(-len(labels) // -(-len(labels) // most))  # rows as long as the figure, equally so
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, **text)
