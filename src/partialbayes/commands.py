@@ -218,22 +218,15 @@ def report(command: Any) -> int:
 
 def reproduce(command: Any) -> int:
     """Run experiments of the paper."""
-    from partialbayes.experiments.reproduce import BEST_EXPERIMENTS, EXPERIMENTS, methods_of, reproduce
+    from partialbayes.experiments.reproduce import of_all, reproduce
 
     _log_lines()
-    every = EXPERIMENTS if command.track == "paper" else BEST_EXPERIMENTS
-    names = every if command.experiment == "all" else (command.experiment,)
-    chosen = {name: command.methods or None for name in names}
     if command.experiment == "all":
         if command.datasets:
             raise ValueError("datasets are of uci: reproduce uci, not all.")
-        if command.methods:
-            known = {name: methods_of(name, command.track) for name in names}
-            unknown = set(command.methods) - {method for methods in known.values() for method in methods}
-            if unknown:
-                raise ValueError(f"no experiment has the methods {', '.join(sorted(unknown))}.")
-            own = {name: [m for m in command.methods if m in known[name]] for name in names}
-            chosen = {name: methods for name, methods in own.items() if methods}
+        chosen = of_all(command.track, command.methods or None)
+    else:
+        chosen = {command.experiment: command.methods or None}
     for name, methods in chosen.items():
         folder = reproduce(
             name,

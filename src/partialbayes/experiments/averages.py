@@ -18,8 +18,8 @@ from partialbayes.experiments.paper import DATASETS, METHODS, published
 REFERENCE = "OHSMC"
 """The method that the others are compared with."""
 
-RIVALS = {"OHSMC-ensemble": ("Deep ensemble",)}
-"""Methods that others of their kind are compared with, too."""
+_REFERENCES = {"Deep ensemble": (REFERENCE, "OHSMC-ensemble")}
+"""Of methods that are compared with one of their kind, too."""
 
 _HEADER = ["dataset", "method", "repeat", "metric", "value"]
 _METRICS = (
@@ -82,7 +82,7 @@ class Difference(NamedTuple):
     se: float | None
     repeats: int
     verdict: str
-    less: str = REFERENCE
+    less: str
 
 
 def read_runs(path: Path) -> Runs:
@@ -154,8 +154,7 @@ def paired(runs: Runs) -> list[Difference]:
     """
     found = []
     for (dataset, method, metric), values in runs.items():
-        rivals = [other for other, methods in RIVALS.items() if method in methods]
-        for less in [REFERENCE, *rivals]:
+        for less in _REFERENCES.get(method, (REFERENCE,)):
             reference = runs.get((dataset, less, metric), {})
             common = [r for r in values if r in reference and math.isfinite(values[r] + reference[r])]
             if method == less or not has_best(metric) or not common:

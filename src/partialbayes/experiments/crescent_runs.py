@@ -159,6 +159,8 @@ def train(method: str, oracle: Crescent, setting: CrescentSetting, repeat: int) 
             raise
         logger.warning("crescent, %s, run %d: %s", method, repeat, error)
         trained = error.fit
+    if trained.interrupted:
+        raise KeyboardInterrupt
     psi = np.array([float(posterior.psi.network["psi"]) for posterior in snapshots.posteriors])
     return Trained(trained, snapshots.steps, psi, snapshots)
 
@@ -199,8 +201,6 @@ def run_crescent(
                 logger.warning("crescent, %s, run %d: %s", method, repeat, error)
                 scores = dict.fromkeys(_SCORES, math.nan)
             else:
-                if trained.interrupted:
-                    raise KeyboardInterrupt
                 scores = score(trained, oracle, best_psi)
             scores["seconds"] = time.perf_counter() - before
             results.append("crescent", method, repeat, scores)

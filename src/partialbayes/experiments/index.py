@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from partialbayes.experiments.summary import notes_of
 from partialbayes.metrics.explained import EXPLAINED
 from partialbayes.pages import picture, write_page
 
@@ -225,11 +226,8 @@ def _count(number: int, noun: str) -> str:
 def _section(one: _Found) -> Iterator[str]:
     yield f'<section><h2 id="{html.escape(one.anchor)}">{_title(one)}</h2>'
     yield from _origin(one.settings)
-    declared = one.settings.get("declaration", {})
-    for dataset, setting in declared.items():
-        if isinstance(setting, dict) and setting.get("note"):
-            told = html.escape(f"{dataset}: {setting['note']}")
-            yield f'<p class="note">{told}</p>'
+    for dataset, note in notes_of(one.settings).items():
+        yield f'<p class="note">{html.escape(f"{dataset}: {note}")}</p>'
     if one.table:
         yield "<h3>Scores</h3>" + _sortable(one.table, f"Scores: {_title(one)}")
     elif one.runs:

@@ -18,19 +18,30 @@ BEST_EXPERIMENTS = ("regression", "moons", "uci")
 """Those that have a best track."""
 
 
-def methods_of(name: str, track: Track = "paper") -> tuple[str, ...]:
-    """The methods an experiment declares, by their names in its table.
+def of_all(track: Track, methods: Sequence[str] | None) -> dict[str, Sequence[str] | None]:
+    """The experiments of a track, each with those of the methods that it has; None for all its own.
 
     Args:
-        name: As in `reproduce`.
         track: As in `reproduce`.
+        methods: Those asked for; an experiment that has none of them is left out.
     """
+    names = EXPERIMENTS if track == "paper" else BEST_EXPERIMENTS
+    if methods is None:
+        return dict.fromkeys(names)
+    known = {name: _methods_of(name, track) for name in names}
+    unknown = set(methods).difference(*known.values())
+    if unknown:
+        raise ValueError(f"no experiment has the methods {', '.join(sorted(unknown))}.")
+    own = {name: [method for method in methods if method in known[name]] for name in names}
+    return {name: chosen for name, chosen in own.items() if chosen}
+
+
+def _methods_of(name: str, track: Track) -> set[str]:
     if name == "crescent":
-        return crescent_runs.CrescentSetting().methods
+        return set(crescent_runs.CrescentSetting().methods)
     if name == "mnist":
-        return mnist.MnistSetting().methods
-    every = (method for setting in experiment(name, track).settings for method in setting.methods)
-    return tuple(dict.fromkeys(every))
+        return set(mnist.MnistSetting().methods)
+    return {method for setting in experiment(name, track).settings for method in setting.methods}
 
 
 def reproduce(

@@ -43,7 +43,7 @@ class Results:
         self.folder = folder
         self.file = folder / "per_run.csv"
         self._experiment = experiment
-        self._begun, self._added = time.time(), 0
+        self._begun, self._added, self._commit = time.time(), 0, _commit()  # of the code as it runs
         folder.mkdir(parents=True, exist_ok=True)
         self._require_same_settings()
 
@@ -84,7 +84,7 @@ class Results:
         self._added += 1
         entry = {
             "command": shlex.join([_program(), *sys.argv[1:]]),
-            "commit": _commit(),
+            "commit": self._commit,
             "started": _time(self._begun),
             "finished": _time(now),
             "seconds": round(now - self._begun),

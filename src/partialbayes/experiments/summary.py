@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,24 @@ def write_tables(folder: Path, experiment: str) -> None:
     """
     track = folder.name
     runs = read_runs(folder / "per_run.csv")
+    settings = folder / "settings.json"
+    notes = notes_of(json.loads(settings.read_text())) if settings.exists() else {}
     rows, differences = summarise(runs, track), paired(runs)
     _write(folder / "table.csv", _csv(Row._fields, rows))
     _write(folder / "differences.csv", _csv(Difference._fields, differences))
-    _write(folder / "table.md", table_text(experiment, track, runs, rows, differences, _notes(folder)))
+    _write(folder / "table.md", table_text(experiment, track, runs, rows, differences, notes))
 
 
-def _notes(folder: Path) -> dict[str, str]:
-    """What the settings of a data set say to the reader of its table."""
-    path = folder / "settings.json"
-    declared = json.loads(path.read_text()).get("declaration", {}) if path.exists() else {}
-    return {dataset: setting.get("note", "") for dataset, setting in declared.items()}
+def notes_of(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What a reader has to know of each data set; those without are left out.
+
+    Args:
+        settings: The content of ``settings.json``.
+    """
+    declared = settings.get("declaration", {}).items()
+    return {
+        dataset: one["note"] for dataset, one in declared if isinstance(one, dict) and one.get("note")
+    }
 
 
 def read_rows(path: Path) -> list[Row]:
