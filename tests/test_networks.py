@@ -121,6 +121,18 @@ def test_adapters_agree_on_the_same_weights(build):
     np.testing.assert_allclose(norms, score(reference)[2], rtol=1e-4)
 
 
+def test_hidden_biases_start_as_wide_as_asked():
+    narrow, wide = (pb.mlp([2, 4000, 4000, 3], initial_bias=width) for width in (0.0, 2.5))
+    for network, width in ((narrow, 0.0), (wide, 2.5)):
+        first, second, last = network.init(jax.random.key(0))["layers"]
+        np.testing.assert_allclose([first["bias"].std(), second["bias"].std()], width, rtol=0.05)
+        np.testing.assert_array_equal(last["bias"], 0.0)
+        np.testing.assert_allclose(first["kernel"].std(), 0.5**0.5, rtol=0.05)
+    assert not np.array_equal(*(np.sort(layer["bias"]) for layer in wide.init(KEY)["layers"][:2]))
+    with pytest.raises(ValueError, match=r"initial_bias is a standard deviation.*not -1"):
+        pb.mlp([2, 5, 1], initial_bias=-1.0)
+
+
 @every_adapter
 def test_pretrained_weights_are_the_start(build):
     network = build()

@@ -65,7 +65,7 @@ def test_rivals_of_the_best_track_get_the_same_noise_and_budget():
     for name in ("regression", "moons", "uci"):
         for setting in experiment(name, "best").settings:
             assert setting.noise in ("learned", "student_t")
-            assert setting.prior == "fan_in"
+            assert setting.prior == ("standard" if name == "regression" else "fan_in")
             assert {"OHSMC", "MAP", "Deep ensemble", "VB", "SWAG"} <= set(setting.methods)
 
 

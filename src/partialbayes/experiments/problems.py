@@ -81,7 +81,7 @@ def _real(setting: Setting) -> Likelihood:
 def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int = 1) -> Model:
     if setting.noise == "student_t":
         outputs = 2 * outputs
-    network = mlp([features, *setting.hidden, outputs])
+    network = mlp([features, *setting.hidden, outputs], initial_bias=setting.initial_bias)
     prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
     return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood, prior)
 

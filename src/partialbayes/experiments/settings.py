@@ -81,6 +81,10 @@ class Setting:
         noise: "fixed" at variance 1, one "learned" variance, or "student_t": noise whose scale the
             network gives and whose degrees of freedom are learned.
         prior: Normal of variance 1, "standard"; or 1 over the inputs of the layer, "fan_in".
+        initial_bias: Standard deviation of the hidden biases at the start, see `mlp`; the paper does
+            not say. About the spread of the inputs on the synthetic sets, for all methods alike: over
+            the first twenty runs the validation NLPD of OHSMC is then 1.44 and not 1.49 on
+            regression, 0.25 and not 0.27 on moons. On four UCI sets 1 and 0 were alike.
         num_members: Of the ensembles.
         validation_share: Of the training rows of a standard split.
         repeats: Runs, each with its own data or split.
@@ -108,6 +112,7 @@ class Setting:
     swag: Swag = PAPER_SWAG
     noise: Literal["fixed", "learned", "student_t"] = "fixed"
     prior: Literal["standard", "fan_in"] = "standard"
+    initial_bias: float = 0.0
     num_members: int = 5
     validation_share: float = 0.1
     repeats: int = 100
@@ -138,9 +143,18 @@ _REGRESSION = Setting(
     stochastic=1,
     epochs=200,
     batch_size=20,
+    initial_bias=3.0,
     note="RMSE is to the true function, as in the paper; all else is of the noisy test data.",
 )
-_MOONS = Setting("moons", "paper", hidden=(100, 20, 5), stochastic=2, epochs=100, batch_size=20)
+_MOONS = Setting(
+    "moons",
+    "paper",
+    hidden=(100, 20, 5),
+    stochastic=2,
+    epochs=100,
+    batch_size=20,
+    initial_bias=1.0,
+)
 
 _BIG = {
     "evaluate_every": 10,
@@ -187,9 +201,10 @@ def _best(setting: Setting) -> Setting:
 
     Prior and network were chosen by validation NLPD on the first three to five splits of boston,
     yacht and energy, the Student-t noise on parts of the training rows of the first six splits of
-    these and concrete (better than Gaussian noise on all four), for all methods alike.
+    these and concrete (better than Gaussian noise on all four), for all methods alike. The synthetic
+    regression keeps the paper's prior and constant rate: 1.53 and not 1.67 in validation NLPD over its
+    first ten runs of OHSMC, 1.60 and not 1.71 of MAP.
     """
-    regression = setting.dataset in REGRESSION_SETS
     changed = replace(
         setting,
         track="best",
@@ -199,7 +214,9 @@ def _best(setting: Setting) -> Setting:
         prior="fan_in",
         methods=BEST_METHODS,
     )
-    if not regression:
+    if setting.dataset == "regression":
+        return replace(changed, final_rate=1.0, prior="standard")
+    if setting.dataset not in REGRESSION_SETS:
         return changed
     return replace(
         changed,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from partialbayes.metrics.calibration import (
     adaptive_calibration_error,
@@ -46,7 +48,16 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
         True
     """
     means, _, log_weights = predictive.components()
-    targets = jnp.asarray(targets)
+    return _averaged(metric, means, log_weights, jnp.asarray(targets))
+
+
+@partial(jax.jit, static_argnames=("metric",))
+def _averaged(
+    metric: Callable[[Any, Any], Scalar],
+    means: Float[Array, particle * row],
+    log_weights: Float[Array, " particle"],
+    targets: Array,
+) -> Scalar:
     scores = jax.lax.map(lambda mean: jnp.asarray(metric(mean, targets)), means)
     return jnp.exp(log_weights) @ scores
 
