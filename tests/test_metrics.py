@@ -7,6 +7,7 @@ import scoringrules
 import sklearn.metrics
 
 import partialbayes as pb
+from partialbayes.metrics.evaluate import _averaged
 
 
 def ece_by_definition(probabilities, labels, bins):
@@ -214,6 +215,9 @@ def test_scores_of_a_predictive():
     each = np.sqrt(np.mean((means - original[None]) ** 2, axis=1))
     np.testing.assert_allclose(scores["rmse_over_particles"], np.exp(log_weights) @ each, rtol=1e-4)
     assert scores["rmse"] <= scores["rmse_over_particles"]
+    compiled = _averaged._cache_size()
+    pb.metrics.evaluate(predictive, original)
+    assert _averaged._cache_size() == compiled  # not anew each time
     samples, weights = predictive.weighted_samples(jax.random.key(1))
     from_samples = np.mean(pb.metrics.sample_crps(samples, weights, original))
     np.testing.assert_allclose(scores["crps"], from_samples, rtol=0.03)

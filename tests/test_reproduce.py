@@ -243,6 +243,19 @@ def test_tiny_mnist(tmp_path):
     assert 1.0 < values["nlpd"] < 4.0
     assert values["auroc_mutual_information"] == 0.5  # one particle knows nothing of itself
     assert not list(folder.glob("*.checkpoint"))
+    assert set(values) == {*mnist.METRICS, "seconds"}
+
+
+@needs_data
+def test_a_diverged_run_of_mnist_is_no_end(tmp_path, monkeypatch):
+    whole = mnist.quick
+    monkeypatch.setattr(mnist, "quick", lambda setting: replace(whole(setting), rate=1e30, repeats=2))
+    arguments = {"methods": ("MAP",), "data_dir": FOLDER, "quick": True, "progress": False}
+    folder = reproduce("mnist", **arguments, out=tmp_path)
+    runs = [row for row in read(folder) if row["metric"] == "nlpd"]
+    assert [(row["repeat"], row["value"]) for row in runs] == [("0", "nan"), ("1", "nan")]
+    assert not list(folder.glob("*.checkpoint"))
+    assert "Diverged: MAP 2 of 2." in (folder / "table.md").read_text()
 
 
 def test_distances_to_the_crescent_are_small_for_exact_draws_and_large_for_others():

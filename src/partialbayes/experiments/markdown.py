@@ -250,6 +250,8 @@ def _cell(row: Row | None, decimals: int, bold: bool = False) -> str:
         return _NONE
     if row.mean is None:
         return "diverged"
+    if row.metric == "seconds":  # runs made together share theirs, so their spread says nothing
+        return rounded(row.mean, decimals)
     text = _mean_std(row.mean, row.std, decimals)
     text = f"**{text}**" if bold else text
     return text if row.se is None else f"{text} ± {rounded(row.se, decimals + 1)}"

@@ -7,6 +7,7 @@ validation images; so this experiment trains by `fit`, run after run, with check
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from partialbayes.experiments.methods import averaging
 from partialbayes.experiments.pictures import keep_novelty
 from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import Experiment, Swag, Track
-from partialbayes.fit import Fit, fit
+from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.likelihoods import categorical
 from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error
 from partialbayes.model import partial_bnn
@@ -166,14 +167,17 @@ def run_mnist(
             if ("mnist", method, repeat) in done:
                 continue
             before = time.perf_counter()
-            trained = _train(model, method, setting, digits, repeat, folder, progress)
-            _, validation = _divided(setting, digits, repeat)
-            scored = score(model, trained, setting, validation, digits, clothes)
+            train, validation = _divided(setting, digits, repeat)
+            trained = _train(model, method, setting, (train, validation), repeat, folder, progress)
+            if trained is None:
+                scores = dict.fromkeys(METRICS, math.nan)
+            else:
+                scores, *information = score(model, trained, setting, validation, digits, clothes)
+                if repeat == 0:
+                    keep_novelty(folder, method, *information)
             seconds = time.perf_counter() - before
-            results.append("mnist", method, repeat, scored.scores | {"seconds": seconds})
-            if repeat == 0:
-                keep_novelty(folder, method, scored.known, scored.unknown)
-            logger.info("mnist, %s, run %d: NLPD %.4f", method, repeat, scored.scores["nlpd"])
+            results.append("mnist", method, repeat, scores | {"seconds": seconds})
+            logger.info("mnist, %s, run %d: NLPD %.4f", method, repeat, scores["nlpd"])
     return results
 
 
@@ -189,29 +193,48 @@ def _train(
     model: Model,
     method: str,
     setting: MnistSetting,
-    digits: data.Images,
+    images: tuple[_Pair, _Pair],
     repeat: int,
     folder: Path,
     progress: bool,
-) -> Fit:
-    train, validation = _divided(setting, digits, repeat)
+) -> Fit | None:
+    """A run trained on the first images and looked at by the second; None if it diverged."""
+    train, validation = images
     checkpoint = folder / f"{method}-{repeat}.checkpoint"
-    trained = fit(
-        algorithm(method, model, setting),
-        train,
-        epochs=setting.epochs,
-        batch_size=setting.batch_size,
-        validation=validation,
-        evaluate_every=setting.evaluate_every,
-        key=repeat,
-        progress=progress,
-        checkpoint=Checkpoints(checkpoint),
-        resume=True,
-    )
-    if trained.interrupted:
+    try:
+        trained = fit(
+            algorithm(method, model, setting),
+            train,
+            epochs=setting.epochs,
+            batch_size=setting.batch_size,
+            validation=validation,
+            evaluate_every=setting.evaluate_every,
+            key=repeat,
+            progress=progress,
+            checkpoint=Checkpoints(checkpoint),
+            resume=True,
+        )
+    except TrainingDivergedError as error:
+        logger.warning("mnist, %s, run %d: %s", method, repeat, error)
+        trained = None
+    if trained is not None and trained.interrupted:
         raise KeyboardInterrupt
     checkpoint.unlink(missing_ok=True)
     return trained
+
+
+METRICS = (
+    "nlpd",
+    "ece",
+    "ece_particles",
+    "accuracy",
+    "accuracy_particles",
+    "brier",
+    "auroc_mutual_information",
+    "auroc_entropy",
+    "validation_nlpd",
+)
+"""What a run is scored by; NaN for one that diverged."""
 
 
 class Scored(NamedTuple):
