@@ -74,6 +74,16 @@ def test_regressor_in_original_units(regressor):
     np.testing.assert_allclose(other.predict(X * [1e3, 1e-3, 1.0] + 7.0), mean * 1e4, rtol=1e-2)
 
 
+def test_a_hundred_rows_of_a_sine_are_learned_by_default():
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2.0, 2.0, (600, 1))
+    y = np.sin(3.0 * x[:, 0]) + 0.1 * rng.normal(size=600)
+    model = pb.PartialBNNRegressor(random_state=0).fit(x[:100], y[:100])
+    assert model.score(x[100:], y[100:]) > 0.9
+    low, high = model.predict_interval(x[100:], 0.9)
+    assert 0.75 < np.mean((low <= y[100:]) & (y[100:] <= high)) < 0.99
+
+
 def test_classifier_with_string_labels(classifier):
     assert classifier.classes_.tolist() == ["no", "yes"]
     assert classifier.score(X, LABELS) > 0.8

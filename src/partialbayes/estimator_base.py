@@ -39,7 +39,7 @@ class PartialBNN(KeptEstimator):
     """What the two estimators share."""
 
     _rate = 0.01
-    _decay = 10.0  # real targets tell more about the weights than labels do
+    _most_decay = 10.0  # real targets tell more about the weights than labels do
 
     def __init__(
         self,
@@ -182,7 +182,9 @@ class PartialBNN(KeptEstimator):
     def _algorithm(self, num_features: int, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
         methods.require_method(self.method)
         likelihood, num_outputs = self._head(targets)
-        decay = self._decay if self.weight_decay is None else self.weight_decay
+        # Ten learns nothing but the mean from a hundred rows of a sine.
+        by_default = min(self._most_decay, float(num_features))
+        decay = by_default if self.weight_decay is None else self.weight_decay
         self._settings = Settings(
             sizes=(num_features, *(int(size) for size in self.hidden), num_outputs),
             likelihood=likelihood,

@@ -29,7 +29,8 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         epochs: How often to go through the rows; as often as makes 2000 steps by default.
         batch_size: Rows in a step.
         learning_rate: Of Adam; 0.01 by default.
-        weight_decay: Precision of a normal prior on the other weights; 10 by default.
+        weight_decay: Precision of a normal prior on the other weights. By default the number of
+            columns, at most 10: curves and surfaces bend more than the answers of wide tables.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
         patience: Epochs without a better score on those rows before training stops; None for never.
         memory: Rows that `partial_fit` remembers.
@@ -112,7 +113,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
     """
 
     _rate = 0.003
-    _decay = 1.0
+    _most_decay = 1.0
 
     def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
         """Train on rows X and labels y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
