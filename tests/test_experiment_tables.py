@@ -248,6 +248,18 @@ def test_best_is_highest_lowest_or_nearest(tmp_path):
     assert "| method | seconds |\n| :-- | --: |\n| OHSMC | 9.0 |\n" in section
 
 
+def test_a_few_repeats_are_no_record(tmp_path):
+    text = (
+        lines("moons", "OHSMC", "nlpd", [0.3, 0.4, 0.5, 0.4])
+        + lines("moons", "VB", "nlpd", [0.2, 0.3])
+        + lines("moons", "SWAG", "nlpd", [0.1])
+    )
+    section = body(written(tmp_path, text)["table.md"], "moons")
+    assert "| VB | **0.25 (0.07)** ± 0.050 |" in section
+    assert "| SWAG | 0.10 | 0.31 (0.06) |" in section
+    assert "Repeats differ: OHSMC 4, SWAG 1, VB 2." in section
+
+
 def test_many_sets_begin_with_a_summary(tmp_path):
     text = (
         lines("glass", "OHSMC", "nlpd", [1.0, 1.0])
