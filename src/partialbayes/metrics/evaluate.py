@@ -32,7 +32,8 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
 
     Args:
         metric: Of means, or class probabilities, and targets: `rmse`, `mae`, `accuracy`, `brier`,
-            `expected_calibration_error`.
+            `expected_calibration_error`, or a function of your own in JAX; it is compiled, once for each
+            function.
         predictive: From `predict`.
         targets: What was observed.
 
@@ -54,7 +55,7 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
 @partial(jax.jit, static_argnames=("metric",))
 def _averaged(
     metric: Callable[[Any, Any], Scalar],
-    means: Float[Array, particle * row],
+    means: Float[Array, "particle ..."],
     log_weights: Float[Array, " particle"],
     targets: Array,
 ) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -33,7 +34,7 @@ def mlp(
 
     Raises:
         ValueError: ``sizes`` has fewer than two entries, or one that is not a whole number of at
-            least 1; ``initial_bias`` is negative; or inputs of another width.
+            least 1; ``initial_bias`` is negative or infinite; or inputs of another width.
 
     Example:
         >>> import partialbayes as pb
@@ -43,8 +44,10 @@ def mlp(
         raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
     for size in sizes:
         require_count("every entry of sizes", size, "for example mlp([2, 50, 1]).")
-    if not initial_bias >= 0.0:
-        raise ValueError(f"initial_bias is a standard deviation, so at least 0, not {initial_bias!r}.")
+    if not 0.0 <= initial_bias < math.inf:
+        raise ValueError(
+            f"initial_bias is a standard deviation, so finite and at least 0, not {initial_bias!r}."
+        )
     initial_kernel = jax.nn.initializers.lecun_normal()
 
     def dense(key: PRNGKey, fan_in: int, fan_out: int, spread: float) -> PyTree:
