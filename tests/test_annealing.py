@@ -12,10 +12,13 @@ from partialbayes.annealing import (
     as_exponents,
     between,
     posterior_family,
+    rows_seen,
     staged,
     stride_by_ess,
 )
 from partialbayes.batches import whole
+from partialbayes.feynman_kac import resample_move, run_path
+from partialbayes.resampling import stratified
 from partialbayes.types import Batch
 from partialbayes.weights import effective_sample_size, uniform_log_weights
 from tests.oracles import conjugate
@@ -37,7 +40,7 @@ every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCH
 @every_schedule
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_a_schedule_goes_from_the_prior_to_the_posterior(schedule, rows):
-    table = np.asarray(as_exponents(schedule, rows))
+    table = as_exponents(schedule, rows)
     assert (table[0] == 0).all()
     assert (table[-1] == 1).all()
     steps = np.diff(table, axis=0)
@@ -56,7 +59,7 @@ def test_block_sizes():
 @every_schedule
 def test_the_potential_is_the_ratio_of_neighbouring_targets(schedule):
     family = posterior_family(ORACLE.model, PSI, BATCH)
-    table = as_exponents(schedule, 7)
+    table = jnp.asarray(as_exponents(schedule, 7))
     links = [between(family, before, after) for before, after in itertools.pairwise(table)]
     for link, following in itertools.pairwise(links):
         expected = link.log_density(PHI) + link.log_potential(PHI)
@@ -76,7 +79,7 @@ def test_masked_rows_count_for_nothing(schedule):
         jnp.ones(()),
     )
     family, wide = (posterior_family(ORACLE.model, PSI, batch) for batch in (BATCH, padded))
-    exponents = as_exponents(schedule, 7)
+    exponents = jnp.asarray(as_exponents(schedule, 7))
     widened = jnp.concatenate([exponents, exponents[:, -1:], exponents[:, -1:]], axis=1)
     for step in range(2):
         plain = between(family, exponents[step], exponents[step + 1])
@@ -90,8 +93,8 @@ def test_masked_rows_count_for_nothing(schedule):
 
 
 def test_a_row_that_is_out_stays_out_even_where_it_is_impossible():
-    def log_likelihood(phi):
-        return jnp.where(jnp.arange(7) == 3, -jnp.inf, phi.sum())
+    def log_likelihood(phi, rows):
+        return jnp.where(jnp.arange(rows) == 3, -jnp.inf, phi.sum())
 
     family = posterior_family(ORACLE.model, PSI, BATCH)._replace(log_likelihood=log_likelihood)
     link = between(family, jnp.zeros(7), (jnp.arange(7) < 3).astype(float))
@@ -101,7 +104,48 @@ def test_a_row_that_is_out_stays_out_even_where_it_is_impossible():
 
 def test_staging_changes_nothing():
     family = posterior_family(ORACLE.model, PSI, BATCH)
-    assert jnp.allclose(staged(family).log_likelihood(PHI), family.log_likelihood(PHI), rtol=1e-6)
+    assert jnp.allclose(staged(family).log_likelihood(PHI, 7), family.log_likelihood(PHI, 7), rtol=1e-6)
+
+
+@every_schedule
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 16, 17, 70])
+def test_every_row_that_is_in_is_seen(schedule, rows):
+    table = as_exponents(schedule, rows)
+    seen = rows_seen(table)
+    assert (np.diff(seen) >= 0).all()
+    assert seen[-1] == rows
+    for exponents, count in zip(table, seen, strict=True):
+        assert 1 <= count <= rows
+        assert not exponents[count:].any()
+        assert count <= max(1, 4 * exponents.astype(bool).sum())
+
+
+@every_schedule
+def test_a_path_by_parts_is_the_path_on_all_rows(schedule, monkeypatch):
+    batch = whole(*(jnp.concatenate([leaf] * 3) for leaf in (ORACLE.inputs, ORACLE.targets)))
+    family = posterior_family(ORACLE.model, PSI, batch)
+    mutation = resample_move(pb.kernels.random_walk_metropolis(0.05, num_steps=2), stratified)
+    asked = set()
+
+    def counted(phi, rows):
+        asked.add(rows)
+        return family.log_likelihood(phi, rows)
+
+    def run():
+        asked.clear()
+        observed = family._replace(log_likelihood=counted)
+        return run_path(jax.random.key(1), observed, as_exponents(schedule, 21), mutation, 50, ())
+
+    cloud, record = run()
+    by_parts = set(asked)
+    monkeypatch.setattr("partialbayes.feynman_kac.rows_seen", lambda table: np.full(len(table), 21))
+    expected_cloud, expected = run()
+    assert asked == {21}
+    assert by_parts == set(rows_seen(as_exponents(schedule, 21))[1:].tolist())
+    assert jnp.allclose(cloud.log_evidence, expected_cloud.log_evidence, rtol=1e-4)
+    assert jnp.allclose(cloud.particles.values, expected_cloud.particles.values, atol=1e-4)
+    for name in record._fields:
+        assert jnp.allclose(getattr(record, name), getattr(expected, name), rtol=1e-3)
 
 
 def test_a_stride_leaves_the_wanted_ess():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from partialbayes.checks import require_count
 from partialbayes.staging import stage
@@ -43,7 +43,8 @@ class Family(NamedTuple):
     Attributes:
         sample_prior: ``(key, num) -> (num, dim)``, exact draws at λ = 0.
         log_prior: ``phi -> scalar``.
-        log_likelihood: ``phi -> (example,)``, zero on masked rows.
+        log_likelihood: ``(phi, rows) -> (rows,)``, of the first rows of the batch; zero on masked
+            ones. Those that have not come in yet cost nothing.
         prior: Moments of the prior.
         fraction: M / N, the share of the data at hand.
         num_rows: Rows of the batch, masked ones included.
@@ -51,7 +52,7 @@ class Family(NamedTuple):
 
     sample_prior: Callable[[PRNGKey, int], Float[Array, "num dim"]]
     log_prior: LogDensity
-    log_likelihood: Callable[[Phi], Float[Array, " example"]]
+    log_likelihood: Callable[[Phi, int], Float[Array, " rows"]]
     prior: Moments
     fraction: Scalar
     num_rows: int
@@ -59,10 +60,15 @@ class Family(NamedTuple):
 
 def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
     """The family of a batch at ψ."""
+
+    def log_likelihood(phi: Phi, rows: int) -> Float[Array, " rows"]:
+        inputs, targets, mask = jax.tree.map(lambda leaf: leaf[:rows], batch[:3])
+        return model.log_likelihood(phi, psi, Batch(inputs, targets, mask, batch.scale))
+
     return Family(
         sample_prior=lambda key, num: model.sample_prior(key, psi, num),
         log_prior=lambda phi: model.log_prior(phi, psi),
-        log_likelihood=lambda phi: model.log_likelihood(phi, psi, batch),
+        log_likelihood=log_likelihood,
         prior=model.prior_moments(psi),
         fraction=1.0 / batch.scale,
         num_rows=batch.mask.shape[0],
@@ -71,22 +77,29 @@ def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
 
 def staged(family: Family) -> Family:
     """The same family, with all that φ does not reach computed here and now."""
-    return family._replace(log_likelihood=stage(family.log_likelihood, family.prior.mean))
+    everything = stage(lambda phi: family.log_likelihood(phi, family.num_rows), family.prior.mean)
+    return family._replace(log_likelihood=lambda phi, rows: everything(phi)[:rows])
 
 
-def between(family: Family, before: Exponents, after: Exponents) -> Target:
-    """One link of a path: the target to be left invariant, and the potential to the next."""
+def between(family: Family, before: Float[Array, " seen"], after: Float[Array, " example"]) -> Target:
+    """One link of a path: the target to be left invariant, and the potential to the next.
+
+    Args:
+        family: Of the targets.
+        before: Exponents of the target, of the first rows; those that are left off are zero.
+        after: Exponents of the next one, as many or more.
+    """
 
     def powered(phi: Phi, exponents: Exponents) -> Scalar:
         # Rows that are out stay out even where their log-likelihood is infinite.
-        values = family.log_likelihood(phi)
+        values = family.log_likelihood(phi, exponents.shape[0])
         return jnp.where(exponents != 0.0, exponents * values, 0.0).sum()
 
     def log_density(phi: Phi) -> Scalar:
         return family.log_prior(phi) + powered(phi, before)
 
     def log_potential(phi: Phi) -> Scalar:
-        return powered(phi, after - before)
+        return powered(phi, after.at[: before.shape[0]].add(-before))
 
     return Target(log_density, log_potential, family.prior, family.fraction)
 
@@ -179,15 +192,32 @@ def tempering(temperatures: Sequence[float] | Any) -> Schedule:
     return lambda rows: np.repeat(powers[:, None], rows, axis=1)
 
 
-def as_exponents(schedule: Schedule, rows: int) -> Float[Array, "target example"]:
-    """The table of a schedule on the device, after a check of its shape and ends."""
+def as_exponents(schedule: Schedule, rows: int) -> Float[np.ndarray, "target example"]:
+    """The table of a schedule, after a check of its shape and ends."""
     table = np.asarray(schedule(rows))
     if table.ndim != 2 or table.shape[1] != rows or np.any(table[0] != 0) or np.any(table[-1] != 1):
         raise ValueError(
             f"schedule gave exponents of shape {table.shape} for {rows} rows; it must give one row "
             "per target and one column per data point, from all 0 to all 1."
         )
-    return jnp.asarray(table, jnp.result_type(float))
+    return table.astype(jnp.result_type(float))
+
+
+def rows_seen(exponents: Float[np.ndarray, "target example"]) -> Int[np.ndarray, " target"]:
+    """How many of the first rows are evaluated for each target: those in, rounded up to 4ᵏ.
+
+    Later targets never see fewer. Rounding leaves few different numbers, each of which is a program to
+    compile; by powers of two it would be twice as many, and as fast.
+
+    Example:
+        >>> from partialbayes.annealing import blocks, rows_seen
+        >>> rows_seen(blocks(2)(10)).tolist()
+        [1, 4, 4, 10, 10, 10]
+    """
+    rows = exponents.shape[1]
+    last = np.where(exponents != 0.0, np.arange(1, rows + 1), 1).max(axis=1)
+    powers = 4 ** np.arange(rows.bit_length() // 2 + 2)
+    return np.minimum(powers[np.searchsorted(powers, np.maximum.accumulate(last))], rows)
 
 
 def stride_by_ess(target_ess: float, iterations: int = 40) -> Callable[[Array, Array], Scalar]:

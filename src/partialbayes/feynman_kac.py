@@ -14,13 +14,15 @@ exact draws of π_0, the prior, so the first step is the reweighting alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from partialbayes.annealing import Exponents, Family, between, stride_by_ess
+from partialbayes.annealing import Family, between, rows_seen, stride_by_ess
 from partialbayes.evidence import log_unrelated
 from partialbayes.resampling import gathered, stratified_indices
 from partialbayes.sharding import over_particles
@@ -195,7 +197,7 @@ def weigh(
 def run_path(
     key: PRNGKey,
     family: Family,
-    exponents: Float[Array, "target example"],
+    exponents: Float[np.ndarray, "target example"],
     mutation: Mutation,
     num_particles: int,
     kernel_state: PyTree,
@@ -208,19 +210,31 @@ def run_path(
     """
     key_start, key_steps = jax.random.split(key)
     cloud = start(key_start, family, num_particles, mutation, kernel_state)
-    link = between(family, exponents[0], exponents[1])
+    table, seen, num_targets = jnp.asarray(exponents), rows_seen(exponents), exponents.shape[0]
+    link = between(family, table[0, : seen[0]], table[1, : seen[1]])
     cloud, first, _ = weigh(cloud, link, jnp.ones((), cloud.log_evidence.dtype))
 
-    def step(cloud: Cloud, stage: tuple[PRNGKey, Exponents, Exponents]) -> tuple[Cloud, Record]:
+    def step(cloud: Cloud, stage: tuple[PRNGKey, Array, Array]) -> tuple[Cloud, Record]:
         key_step, before, after = stage
         link = between(family, before, after)
         cloud, acceptance = mutation.step(key_step, cloud, link)
         cloud, record, _ = weigh(cloud, link, acceptance)
         return cloud, record
 
-    keys = jax.random.split(key_steps, exponents.shape[0] - 2)
-    cloud, rest = jax.lax.scan(step, cloud, (keys, exponents[1:-1], exponents[2:]))
-    return cloud, jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), first, rest)
+    keys = jax.random.split(key_steps, num_targets - 2)
+    records = [jax.tree.map(lambda leaf: leaf[None], first)]
+    # One loop over all targets that see as many rows: those not in yet are not evaluated.
+    for rows, targets in groupby(range(1, num_targets - 1), seen.__getitem__):
+        group = list(targets)
+        begin, end = group[0], group[-1] + 1
+        stages = (
+            keys[begin - 1 : end - 1],
+            table[begin:end, :rows],
+            table[begin + 1 : end + 1, : seen[end]],
+        )
+        cloud, record = jax.lax.scan(step, cloud, stages)
+        records.append(record)
+    return cloud, jax.tree.map(lambda *parts: jnp.concatenate(parts), *records)
 
 
 class Adaptive(NamedTuple):

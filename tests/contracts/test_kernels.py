@@ -27,6 +27,7 @@ KERNELS: dict[str, Callable[..., pb.types.Move]] = {
     "random_walk": pb.random_walk,
     "ornstein_uhlenbeck": pb.ornstein_uhlenbeck,
     "random_walk_metropolis": partial(pb.kernels.random_walk_metropolis, num_steps=2),
+    "random_walk_metropolis, in pairs": partial(pb.kernels.random_walk_metropolis, in_pairs=True),
     "mala": partial(pb.kernels.mala, num_steps=2),
     "unadjusted_langevin": partial(pb.kernels.unadjusted_langevin, num_steps=2),
     "hamiltonian": partial(pb.kernels.hamiltonian, num_leapfrog_steps=3),

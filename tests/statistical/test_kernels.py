@@ -74,6 +74,7 @@ def one_move(kernel: pb.types.Move, particles: pb.Particles, target: Target) -> 
 INVARIANT = {
     "random_walk_metropolis": pb.kernels.random_walk_metropolis(0.5),
     "random_walk_metropolis, per weight": pb.kernels.random_walk_metropolis(jnp.asarray([0.8, 0.2]), 2),
+    "random_walk_metropolis, in pairs": pb.kernels.random_walk_metropolis(0.5, in_pairs=True),
     "mala": pb.kernels.mala(0.4),
     "hamiltonian": pb.kernels.hamiltonian(0.6, 2),
     "hamiltonian, mass": pb.kernels.hamiltonian(0.9, 2, inverse_mass=jnp.asarray([0.5, 0.4])),
@@ -185,6 +186,18 @@ def test_guided_langevin_has_the_law_of_a_random_walk_once_weighted():
     assert worst_z(weights) < 4.5
     assert worst_z(np.ones(num)) > 20.0  # without the correction
     assert worst_z(1.0 / weights) > 20.0  # with its sign wrong
+
+
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_metropolis_in_pairs_proposes_opposite_steps(in_pairs):
+    """On a flat target, where every proposal is accepted."""
+    particles = POSTERIOR.draw(1000, seed=4)
+    flat = POSTERIOR.target()._replace(log_density=lambda phi: 0.0 * phi.sum())
+    moved = one_move(pb.kernels.random_walk_metropolis(0.5, in_pairs=in_pairs), particles, flat)
+    steps = moved.values - particles.values
+    sums = np.asarray(steps[::2] + steps[1::2])
+    assert (np.abs(sums).max() < 1e-5) == in_pairs
+    assert abs(float(jnp.var(steps)) - 0.5) < 0.1
 
 
 def test_adapted_metropolis_proposes_the_particles_covariance():

@@ -18,6 +18,7 @@ from tests.oracles import Conjugate, conjugate
 ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=5)
+IN_PAIRS = pb.kernels.random_walk_metropolis(0.05, num_steps=5, in_pairs=True)
 BLOCKS = pb.annealing.geometric_blocks()
 TEMPERATURES = pb.annealing.tempering(np.geomspace(0.01, 1.0, 10))
 NUM_RUNS = 200
@@ -77,8 +78,9 @@ def evidence_and_mean_scores(oracle, log_evidences, means):
 )
 def test_evidence_is_unbiased_and_the_posterior_mean_right(name, schedule, resample):
     oracle, batch = BATCHES[name]
+    kernel = METROPOLIS if name == "smc" else IN_PAIRS
     algorithm = BUILD[name](
-        ORACLE.model, num_particles=200, schedule=schedule, kernel=METROPOLIS, resample=resample
+        ORACLE.model, num_particles=200, schedule=schedule, kernel=kernel, resample=resample
     )
     log_evidences, means, info = many_runs(algorithm, batch)
     evidence_score, mean_scores = evidence_and_mean_scores(oracle, log_evidences, means)

@@ -70,7 +70,7 @@ def _sgsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformati
     trained = sgsmc(
         model,
         num_particles=setting.num_particles,
-        kernel=kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10),
+        kernel=kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10, in_pairs=True),
         resample=stratified,
         optimizer=optimizer,
     )

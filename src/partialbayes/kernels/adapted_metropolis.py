@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from partialbayes.checks import require_count, require_positive
-from partialbayes.kernels.lift import advance
-from partialbayes.kernels.random_walk_metropolis import metropolis_kernel
+from partialbayes.kernels.random_walk_metropolis import metropolis
 from partialbayes.types import Moments, Move, Moved, Particles, PRNGKey, Scalar, Target
 from partialbayes.weights import effective_sample_size, weighted_covariance
 
@@ -52,10 +51,9 @@ def adapted_metropolis(
 
     def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
         dim = particles.values.shape[1]
-        # BlackJAX applies a matrix from the left, L z, so this is noise of covariance L Lᵀ = Σ.
-        factor = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
-        kernel = metropolis_kernel(jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * factor)
-        values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
+        cholesky = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
+        factor = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * cholesky
+        values, acceptance = metropolis(key, particles.values, factor, target.log_density, num_steps)
         log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
 

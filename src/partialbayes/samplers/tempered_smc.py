@@ -99,7 +99,9 @@ def tempered_smc(
         else:
             table = as_exponents(schedule, family.num_rows)
             cloud, record = run_path(key_run, family, table, mutation, num_particles, memory)
-            run = Adaptive(cloud, record, table[1:, 0], jnp.asarray(table.shape[0] - 1, jnp.int32))
+            run = Adaptive(
+                cloud, record, jnp.asarray(table[1:, 0]), jnp.asarray(table.shape[0] - 1, jnp.int32)
+            )
 
         # Once more at the posterior itself: equal weights, and no copies left side by side.
         reached = run.temperatures[run.num_steps - 1] == 1.0
