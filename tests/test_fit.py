@@ -131,7 +131,7 @@ def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
 def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
     far = (ORACLE.inputs, ORACLE.targets + 1e30)
     with pytest.raises(
-        RuntimeError, match=r"no evaluation gave a finite score.*Check the validation data"
+        pb.TrainingDivergedError, match=r"^no evaluation gave a finite score.*Check the validation data"
     ):
         pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
 

@@ -75,10 +75,10 @@ class Fit(NamedTuple):
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss became NaN or infinite.
+    """The loss became NaN or infinite, or every score on the way was.
 
     Attributes:
-        step: The first step at which it did.
+        step: The first step at which the loss did, or the last one of training.
         fit: The best posterior before that, and the history up to it; None if there is none.
 
     Example:
@@ -88,13 +88,14 @@ class TrainingDivergedError(RuntimeError):
         (12, None)
     """
 
-    def __init__(self, step: int, fit: Fit | None, remedy: str) -> None:
+    def __init__(self, step: int, fit: Fit | None, remedy: str, what: str | None = None) -> None:
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        super().__init__(f"the loss became NaN or infinite at step {step}; {kept}. {remedy}")
+        what = f"the loss became NaN or infinite at step {step}; {kept}." if what is None else what
+        super().__init__(f"{what} {remedy}")
         self.step = step
         self.fit = fit
 
@@ -152,8 +153,8 @@ def fit(
         The posterior and the history.
 
     Raises:
-        TrainingDivergedError: The loss became NaN or infinite. It carries the best posterior
-            so far.
+        TrainingDivergedError: The loss became NaN or infinite, or no evaluation gave a finite
+            score. It carries the best posterior so far.
         StalledError: A tempered second stage did not get to the posterior. It carries the fit of
             the first.
         CheckpointError: The checkpoint could not be written, or is not of this run.
@@ -206,10 +207,13 @@ def fit(
     finished, done = done >= end, min(done, end)
     if int(carry.best_step) == 0:
         if finished:
-            raise RuntimeError(
+            raise TrainingDivergedError(
+                done,
+                None,
+                "Check the validation data and the scale of inputs and targets, or use a smaller "
+                "learning rate.",
                 "no evaluation gave a finite score, so there is no best posterior: the validation NLPD, "
-                "or without validation data the posterior, was NaN or infinite every time. Check the "
-                "validation data and the scale of inputs and targets, or use a smaller learning rate."
+                "or without validation data the posterior, was NaN or infinite every time.",
             )
         carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
     trained = result(plan, carry, done, held_out is not None)._replace(interrupted=not finished)

@@ -198,12 +198,17 @@ def _train(
     folder: Path,
     progress: bool,
 ) -> Fit | None:
-    """A run trained on the first images and looked at by the second; None if it diverged."""
+    """A run trained on the first images and looked at by the second.
+
+    One that diverged has its best posterior before, as in `runner.score`; None where there is none, or
+    a second stage was to follow.
+    """
     train, validation = images
+    trainer = algorithm(method, model, setting)
     checkpoint = folder / f"{method}-{repeat}.checkpoint"
     try:
         trained = fit(
-            algorithm(method, model, setting),
+            trainer,
             train,
             epochs=setting.epochs,
             batch_size=setting.batch_size,
@@ -216,7 +221,7 @@ def _train(
         )
     except TrainingDivergedError as error:
         logger.warning("mnist, %s, run %d: %s", method, repeat, error)
-        trained = None
+        trained = error.fit if trainer.finish is None else None
     if trained is not None and trained.interrupted:
         raise KeyboardInterrupt
     checkpoint.unlink(missing_ok=True)
