@@ -206,6 +206,7 @@ def _train(
     train, validation = images
     trainer = algorithm(method, model, setting)
     checkpoint = folder / f"{method}-{repeat}.checkpoint"
+    trained: Fit | None
     try:
         trained = fit(
             trainer,
