@@ -107,6 +107,25 @@ def test_staging_changes_nothing():
     assert jnp.allclose(staged(family).log_likelihood(PHI, 7), family.log_likelihood(PHI, 7), rtol=1e-6)
 
 
+def test_masked_rows_that_come_first_count_for_nothing_either():
+    """Also where only they are in: their NaN stays out of the gradient."""
+    nothing = Batch(
+        jnp.concatenate([jnp.full((2, 2), jnp.nan), ORACLE.inputs]),
+        jnp.concatenate([jnp.full(2, jnp.nan), ORACLE.targets]),
+        jnp.arange(9) >= 2,
+        jnp.ones(()),
+    )
+    family, plain = (posterior_family(ORACLE.model, PSI, batch) for batch in (nothing, BATCH))
+    for seen, counted in ((1, 0), (2, 0), (5, 3)):
+        link = between(family, jnp.ones(seen), jnp.ones(9))
+        expected = between(plain, jnp.ones(7).at[counted:].set(0.0), jnp.ones(7))
+        for name in ("log_density", "log_potential"):
+            value, gradient = jax.value_and_grad(getattr(link, name))(PHI)
+            right, right_gradient = jax.value_and_grad(getattr(expected, name))(PHI)
+            assert jnp.allclose(value, right, rtol=1e-5)
+            assert jnp.allclose(gradient, right_gradient, rtol=1e-5, atol=1e-6)
+
+
 @every_schedule
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 16, 17, 70])
 def test_every_row_that_is_in_is_seen(schedule, rows):
@@ -120,7 +139,18 @@ def test_every_row_that_is_in_is_seen(schedule, rows):
         assert count <= max(1, 4 * exponents.astype(bool).sum())
 
 
-@every_schedule
+def _strange(rows):
+    """Nothing comes in at first, and some rows go out again."""
+    table = np.zeros((5, rows))
+    table[2, : rows // 2], table[3, 0], table[4] = 1.0, 0.5, 1.0
+    return table
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [*SCHEDULES.values(), pb.annealing.blocks(100), _strange],
+    ids=[*SCHEDULES, "all at once", "strange"],
+)
 def test_a_path_by_parts_is_the_path_on_all_rows(schedule, monkeypatch):
     batch = whole(*(jnp.concatenate([leaf] * 3) for leaf in (ORACLE.inputs, ORACLE.targets)))
     family = posterior_family(ORACLE.model, PSI, batch)

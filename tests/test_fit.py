@@ -1,5 +1,7 @@
 """The driver: pieces, validation, best state, failures."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,8 +134,22 @@ def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
     far = (ORACLE.inputs, ORACLE.targets + 1e30)
     with pytest.raises(
         pb.TrainingDivergedError, match=r"^no evaluation gave a finite score.*Check the validation data"
-    ):
+    ) as caught:
         pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
+    assert caught.value.fit is None
+    assert caught.value.step == 3
+
+
+def test_errors_come_whole_from_other_processes():
+    diverged = pb.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+    unscored = pb.TrainingDivergedError(12, None, "Look at it.", "no score.")
+    stalled = pb.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
+    for error in (diverged, unscored, stalled):
+        sent = copy.copy(error)  # made anew from its arguments, as pickle does
+        assert str(sent) == str(error)
+    assert "step 12; it was before the first evaluation" in str(diverged)
+    assert str(unscored) == "no score. Look at it."
+    assert sent.temperatures.tolist() == [0.1, 0.2]
 
 
 def test_moves_that_are_never_accepted_are_reported_as_such():

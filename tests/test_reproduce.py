@@ -258,6 +258,22 @@ def test_a_diverged_run_of_mnist_is_no_end(tmp_path, monkeypatch):
     assert "Diverged: MAP 2 of 2." in (folder / "table.md").read_text()
 
 
+@pytest.mark.parametrize("method", ["MAP", "SWAG"])
+def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, monkeypatch, method):
+    """Unless a second stage was to follow, which is then missing."""
+    kept = pb.Fit(None, None, {})
+
+    def diverges(*arguments, **others):
+        raise pb.TrainingDivergedError(12, kept, "")
+
+    monkeypatch.setattr(mnist, "fit", diverges)
+    monkeypatch.setattr(pb.TrainingDivergedError, "__str__", lambda error: "diverged")
+    model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())
+    setting = mnist.quick(mnist.MnistSetting())
+    found = mnist._train(model, method, setting, ((None,) * 2,) * 2, 0, tmp_path, progress=False)
+    assert found is (kept if method == "MAP" else None)
+
+
 def test_distances_to_the_crescent_are_small_for_exact_draws_and_large_for_others():
     oracle = crescent_runs.drawn(crescent_runs.CrescentSetting(), 0)
     psi = oracle.best_psi()

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from partialbayes.batches import filled
 from partialbayes.checks import require_count
 from partialbayes.staging import stage
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
@@ -32,7 +33,6 @@ __all__ = [
 ]
 
 
-Exponents: TypeAlias = Float[Array, " example"]
 Schedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
 """Number of rows in the batch -> exponents, from all zero to all one."""
 
@@ -44,7 +44,7 @@ class Family(NamedTuple):
         sample_prior: ``(key, num) -> (num, dim)``, exact draws at λ = 0.
         log_prior: ``phi -> scalar``.
         log_likelihood: ``(phi, rows) -> (rows,)``, of the first rows of the batch; zero on masked
-            ones. Those that have not come in yet cost nothing.
+            ones.
         prior: Moments of the prior.
         fraction: M / N, the share of the data at hand.
         num_rows: Rows of the batch, masked ones included.
@@ -59,7 +59,8 @@ class Family(NamedTuple):
 
 
 def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
-    """The family of a batch at ψ."""
+    """The family of a batch at ψ; the rows after those asked for are not evaluated."""
+    batch = filled(batch)  # before it is cut: the first rows may all be masked
 
     def log_likelihood(phi: Phi, rows: int) -> Float[Array, " rows"]:
         inputs, targets, mask = jax.tree.map(lambda leaf: leaf[:rows], batch[:3])
@@ -89,8 +90,9 @@ def between(family: Family, before: Float[Array, " seen"], after: Float[Array, "
         before: Exponents of the target, of the first rows; those that are left off are zero.
         after: Exponents of the next one, as many or more.
     """
+    change = after - jnp.pad(before, (0, after.shape[0] - before.shape[0]))
 
-    def powered(phi: Phi, exponents: Exponents) -> Scalar:
+    def powered(phi: Phi, exponents: Float[Array, " rows"]) -> Scalar:
         # Rows that are out stay out even where their log-likelihood is infinite.
         values = family.log_likelihood(phi, exponents.shape[0])
         return jnp.where(exponents != 0.0, exponents * values, 0.0).sum()
@@ -99,7 +101,7 @@ def between(family: Family, before: Float[Array, " seen"], after: Float[Array, "
         return family.log_prior(phi) + powered(phi, before)
 
     def log_potential(phi: Phi) -> Scalar:
-        return powered(phi, after.at[: before.shape[0]].add(-before))
+        return powered(phi, change)
 
     return Target(log_density, log_potential, family.prior, family.fraction)
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from partialbayes.checks import as_float_arrays, num_rows, require_count, require_finite, require_numbers
-from partialbayes.sharding import DATA, axis_size, over_data
+from partialbayes.sharding import DATA, axis_size, over_data, row_everywhere
 from partialbayes.types import Batch, Model, PRNGKey
 
 
@@ -23,6 +23,21 @@ def whole(inputs: PyTree, targets: PyTree) -> Batch:
     """All the data as one batch."""
     rows = num_rows("inputs", inputs)
     return Batch(inputs, targets, jnp.ones(rows, bool), jnp.ones((), jnp.result_type(float)))
+
+
+def filled(batch: Batch) -> Batch:
+    """The batch with a row that counts in place of those that do not.
+
+    Whatever stands in a masked row, NaN even, can then reach neither values nor gradients.
+    """
+    counted = jnp.argmax(batch.mask)
+
+    def fill(leaf: Array) -> Array:
+        mask = jnp.expand_dims(batch.mask, tuple(range(1, leaf.ndim)))
+        return jnp.where(mask, leaf, row_everywhere(leaf, counted)[None])
+
+    inputs, targets = jax.tree.map(fill, (batch.inputs, batch.targets))
+    return batch._replace(inputs=inputs, targets=targets)
 
 
 def checked(model: Model, data: Any, name: str) -> Batch:

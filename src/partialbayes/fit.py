@@ -89,15 +89,21 @@ class TrainingDivergedError(RuntimeError):
     """
 
     def __init__(self, step: int, fit: Fit | None, remedy: str, what: str | None = None) -> None:
+        super().__init__(step, fit, remedy, what)  # whole, so that it can come from another process
+        self.step = step
+        self.fit = fit
+
+    def __str__(self) -> str:
+        """What happened, what is kept, and what to do."""
+        step, fit, remedy, what = self.args
+        if what is not None:
+            return f"{what} {remedy}"
         kept = (
             f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
             if fit
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
-        what = f"the loss became NaN or infinite at step {step}; {kept}." if what is None else what
-        super().__init__(f"{what} {remedy}")
-        self.step = step
-        self.fit = fit
+        return f"the loss became NaN or infinite at step {step}; {kept}. {remedy}"
 
 
 def fit(

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from partialbayes.batches import filled
 from partialbayes.checks import require_kind
 from partialbayes.priors import joint, normal
-from partialbayes.sharding import row_everywhere
 from partialbayes.splits import Split, defined_order, order_is_known, split_weights, with_latents
 from partialbayes.subsets import Selection
 from partialbayes.types import (
@@ -81,9 +81,9 @@ def partial_bnn(
         return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
-        inputs, targets = _filled(batch)
+        inputs, targets, mask, _ = filled(batch)
         values = likelihood.log_density(predict(phi, psi, inputs), targets)
-        return jnp.where(batch.mask, values, 0.0)
+        return jnp.where(mask, values, 0.0)
 
     def log_prior(phi: Phi, psi: Psi) -> Scalar:
         return bound.log_density(phi, psi.prior)
@@ -107,21 +107,6 @@ def partial_bnn(
         split=split,
         recipes=Recipes(network.recipe, likelihood.recipe, getattr(prior, "recipe", None)),
     )
-
-
-def _filled(batch: Batch) -> tuple[PyTree, PyTree]:
-    """Inputs and targets with a row that counts in place of those that do not.
-
-    Whatever stands in a masked row, NaN even, can then reach neither values nor gradients.
-    """
-    counted = jnp.argmax(batch.mask)
-
-    def fill(leaf: Array) -> Array:
-        mask = jnp.expand_dims(batch.mask, tuple(range(1, leaf.ndim)))
-        return jnp.where(mask, leaf, row_everywhere(leaf, counted)[None])
-
-    filled: tuple[PyTree, PyTree] = jax.tree.map(fill, (batch.inputs, batch.targets))
-    return filled
 
 
 def _divide(network: Network, stochastic: Selection) -> Split:

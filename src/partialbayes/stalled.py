@@ -25,14 +25,19 @@ class StalledError(RuntimeError):
     """
 
     def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:
+        super().__init__(temperatures, remedy, fit)  # whole, so that it can come from another process
+        self.temperatures = temperatures
+        self.fit = fit
+
+    def __str__(self) -> str:
+        """How far it came, and what to do."""
+        temperatures, remedy, fit = self.args
         reached = temperatures[-1] if temperatures.size else np.nan
         kept = "" if fit is None else " The posterior of the stage before is in this error's `fit`."
-        super().__init__(
+        return (
             f"tempering stalled at temperature {reached:.3g} after {temperatures.size} steps; "
             f"{remedy}{kept}"
         )
-        self.temperatures = temperatures
-        self.fit = fit
 
 
 def require_arrival(report: Report, fit: Any = None) -> None:

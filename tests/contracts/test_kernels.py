@@ -75,6 +75,7 @@ def test_shapes_dtypes_state_and_key(build):
     assert jax.typeof(moved.values) == jax.typeof(particles.values)
     assert jax.typeof(moved.log_correction) == jax.typeof(particles.log_weights)
     assert jnp.shape(moved.acceptance) == ()
+    assert moved.acceptance.dtype == particles.values.dtype
     assert jax.tree.map(jax.typeof, state) == jax.tree.map(jax.typeof, moved.state)
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(jax.tree.map(jax.typeof, moved)))
     assert bool(jnp.isfinite(moved.values).all())

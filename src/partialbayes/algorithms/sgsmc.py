@@ -6,7 +6,7 @@ Algorithm 1 on a fresh minibatch S of M rows at each iteration:
     ascend      ψ ← optimiser(ψ, (N/M) Σ_j w_j ∇_ψ log p(φ_j, y_S; ψ))
 
 The kernel sees a growing prefix of the batch through the exponents of `partialbayes.annealing`,
-zeros and ones over the whole fixed-size batch; masked rows count for nothing.
+zeros and ones; rows not yet in are not evaluated, masked rows count for nothing.
 """
 
 from __future__ import annotations

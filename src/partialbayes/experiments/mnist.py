@@ -240,7 +240,7 @@ METRICS = (
     "auroc_entropy",
     "validation_nlpd",
 )
-"""What a run is scored by; NaN for one that diverged."""
+"""What a run is scored by; NaN for one that left no posterior."""
 
 
 class Scored(NamedTuple):

@@ -24,7 +24,7 @@ def random_walk_metropolis(
     Args:
         variance: Variance (not standard deviation) of the proposal; a number or one per weight.
         num_steps: Steps per move.
-        in_pairs: Draw the noise in opposite pairs of neighbours, for half the price. Each particle
+        in_pairs: Draw the noise in opposite pairs of neighbours, half as many numbers. Each particle
             still moves by its own law, so averages and the evidence stay unbiased, but two of a pair
             are not independent, as the standard error of the evidence supposes.
 
@@ -84,13 +84,13 @@ def metropolis(
         noise = draw(key_noise, values.shape, values.dtype)
         moves = noise @ factor.T if factor.ndim == 2 else jnp.broadcast_to(factor, values.shape) * noise
 
-        def move(key: PRNGKey, state: PyTree, move: Float[Array, " dim"]) -> tuple[PyTree, Scalar]:
-            state, info = accept_or_stay(key, state, log_density, lambda key, position: move)
+        def advance(key: PRNGKey, state: PyTree, move: Float[Array, " dim"]) -> tuple[PyTree, Scalar]:
+            state, info = accept_or_stay(key, state, log_density, lambda *_: move)
             return state, info.acceptance_rate
 
         keys = jax.random.split(key_accept, values.shape[0])
-        states, acceptances = jax.vmap(move)(keys, states, moves)
-        return states, acceptances.mean()
+        states, acceptances = jax.vmap(advance)(keys, states, moves)
+        return states, acceptances.mean().astype(values.dtype)
 
     states = jax.vmap(lambda phi: blackjax.mcmc.random_walk.init(phi, log_density))(values)
     states, acceptances = jax.lax.scan(one_step, states, jax.random.split(key, num_steps))
