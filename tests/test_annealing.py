@@ -163,8 +163,8 @@ def test_a_path_by_parts_is_the_path_on_all_rows(schedule, monkeypatch):
 
     def run():
         asked.clear()
-        observed = family._replace(log_likelihood=counted)
-        return run_path(jax.random.key(1), observed, as_exponents(schedule, 21), mutation, 50, ())
+        observed, table = family._replace(log_likelihood=counted), as_exponents(schedule, 21)
+        return jax.jit(lambda key: run_path(key, observed, table, mutation, 50, ()))(jax.random.key(1))
 
     cloud, record = run()
     by_parts = set(asked)
