@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from partialbayes.cli import main
+from partialbayes.fit import TrainingDivergedError
 
 ROOT = Path(__file__).parents[1]
 
@@ -135,6 +136,18 @@ def test_what_cannot_be_trained_on(folder, capsys):
         assert not [file.name for file in folder.iterdir() if "never" in file.name]
     assert main(["fit", good, "--target", "price", "--out", str(folder / "model")]) == 2
     assert "there is something at" in capsys.readouterr().err
+
+
+def test_training_that_diverges_ends_with_a_sentence(folder, capsys, monkeypatch):
+    def diverges(*arguments, **others):
+        raise TrainingDivergedError(3, None, "Look at the scale.", "no evaluation gave a finite score.")
+
+    monkeypatch.setattr("partialbayes.estimator_base.fit", diverges)
+    arguments = [str(folder / "houses.csv"), "--target", "price", "--out", str(folder / "never")]
+    assert main(["fit", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error == "partialbayes: no evaluation gave a finite score. Look at the scale.\n"
+    assert not (folder / "never").exists()
 
 
 def test_models_that_cannot_be_read(folder, tmp_path, capsys):
