@@ -74,6 +74,7 @@ def _dots(
     ax.grid(visible=False, axis="y")
     whose = "the paper's" if from_paper else "our"
     ax.set_xlabel(f"{metric.upper()} less {whose} {REFERENCE}, ± standard error")
+    ax.locator_params(axis="x", nbins=6)
 
 
 def mutual_information(novelty: Novelty) -> Any:
