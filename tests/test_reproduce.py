@@ -264,10 +264,9 @@ def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, mo
     kept = pb.Fit(None, None, {})
 
     def diverges(*arguments, **others):
-        raise pb.TrainingDivergedError(12, kept, "")
+        raise pb.TrainingDivergedError(12, kept, "", "it diverged.")
 
     monkeypatch.setattr(mnist, "fit", diverges)
-    monkeypatch.setattr(pb.TrainingDivergedError, "__str__", lambda error: "diverged")
     model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())
     setting = mnist.quick(mnist.MnistSetting())
     found = mnist._train(model, method, setting, ((None,) * 2,) * 2, 0, tmp_path, progress=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -46,12 +48,26 @@ def advance(
     kernel: Kernel,
     log_density: LogDensity,
     num_steps: int,
+    draw: Callable[[PRNGKey], PyTree] | None = None,
 ) -> tuple[Float[Array, "particle dim"], Scalar]:
-    """Apply a kernel to every particle, and give their new positions and the mean acceptance."""
+    """Apply a kernel to every particle, and give their new positions and the mean acceptance.
+
+    Args:
+        key: Of the steps.
+        values: The particles.
+        kernel: On one particle.
+        log_density: What to leave invariant.
+        num_steps: How often each particle moves.
+        draw: The randomness of one step of the whole cloud, an entry for each particle, which the
+            kernel gets in place of its key; a key for each particle by default.
+    """
+
+    def keys_of(key: PRNGKey) -> PRNGKey:
+        return jax.random.split(key, values.shape[0])
 
     def one_step(states: PyTree, key: PRNGKey) -> tuple[PyTree, Scalar]:
-        keys = jax.random.split(key, values.shape[0])
-        states, infos = jax.vmap(lambda key, state: kernel.step(key, state, log_density))(keys, states)
+        drawn = (draw or keys_of)(key)
+        states, infos = jax.vmap(lambda own, state: kernel.step(own, state, log_density))(drawn, states)
         acceptance = getattr(infos, "acceptance_rate", jnp.ones((), values.dtype))
         return states, jnp.mean(acceptance).astype(values.dtype)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes.checks import require_count, require_positive
+from partialbayes.kernels.lift import advance
 from partialbayes.noise import antithetic, normal
-from partialbayes.types import LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
+from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
 
 
 def random_walk_metropolis(
@@ -79,19 +81,15 @@ def metropolis(
 
     accept_or_stay = blackjax.mcmc.random_walk.build_additive_step()
 
-    def one_step(states: PyTree, key: PRNGKey) -> tuple[PyTree, Scalar]:
+    def keys_and_moves(key: PRNGKey) -> tuple[PRNGKey, Float[Array, "particle dim"]]:
         key_noise, key_accept = jax.random.split(key)
         noise = draw(key_noise, values.shape, values.dtype)
         moves = noise @ factor.T if factor.ndim == 2 else jnp.broadcast_to(factor, values.shape) * noise
+        return jax.random.split(key_accept, values.shape[0]), moves
 
-        def advance(key: PRNGKey, state: PyTree, move: Float[Array, " dim"]) -> tuple[PyTree, Scalar]:
-            state, info = accept_or_stay(key, state, log_density, lambda *_: move)
-            return state, info.acceptance_rate
+    def step(drawn: Any, state: PyTree, log_density: LogDensity) -> tuple[PyTree, PyTree]:
+        key, move = drawn
+        return accept_or_stay(key, state, log_density, lambda *_: move)
 
-        keys = jax.random.split(key_accept, values.shape[0])
-        states, acceptances = jax.vmap(advance)(keys, states, moves)
-        return states, acceptances.mean().astype(values.dtype)
-
-    states = jax.vmap(lambda phi: blackjax.mcmc.random_walk.init(phi, log_density))(values)
-    states, acceptances = jax.lax.scan(one_step, states, jax.random.split(key, num_steps))
-    return states.position, acceptances.mean()
+    kernel = Kernel(blackjax.mcmc.random_walk.init, step)
+    return advance(key, values, kernel, log_density, num_steps, keys_and_moves)
