@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from partialbayes.checks import require_count
 from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
@@ -62,7 +62,7 @@ def advance(
             kernel gets in place of its key; a key for each particle by default.
     """
 
-    def keys_of(key: PRNGKey) -> PRNGKey:
+    def keys_of(key: PRNGKey) -> Key[Array, " particle"]:
         return jax.random.split(key, values.shape[0])
 
     def one_step(states: PyTree, key: PRNGKey) -> tuple[PyTree, Scalar]:

@@ -81,7 +81,7 @@ def metropolis(
 
     accept_or_stay = blackjax.mcmc.random_walk.build_additive_step()
 
-    def keys_and_moves(key: PRNGKey) -> tuple[PRNGKey, Float[Array, "particle dim"]]:
+    def keys_and_moves(key: PRNGKey) -> PyTree:
         key_noise, key_accept = jax.random.split(key)
         noise = draw(key_noise, values.shape, values.dtype)
         moves = noise @ factor.T if factor.ndim == 2 else jnp.broadcast_to(factor, values.shape) * noise
