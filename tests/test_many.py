@@ -61,6 +61,31 @@ def test_a_run_that_diverges_does_not_stop_the_others(caplog):
     assert "1 of 2 runs diverged: [1]" in caplog.text
 
 
+def test_patience_ends_each_run_by_its_own_scores():
+    settings = SETTINGS | {"epochs": 40, "evaluate_every": 1, "patience": 3}
+    keys = jax.random.split(jax.random.key(0), 3)
+    runs = pb.fit_many(build(0.01), DATA, key=keys, **settings)
+    lengths = [len(run.history.steps["loss"]) for run in runs]
+    for key, run, length in zip(keys, runs, lengths, strict=True):
+        alone = pb.fit(build(0.01), DATA, key=key, **settings)
+        assert len(alone.history.steps["loss"]) == length == run.history.best_step + 3 < 160
+        assert run.history.best_step == alone.history.best_step
+        assert not run.interrupted
+    assert len(set(lengths)) > 1
+
+
+def test_a_run_that_diverges_does_not_keep_the_others_waiting():
+    import optax
+
+    def map_at(rate):
+        return pb.map_estimate(ORACLE.model, optimizer=optax.sgd(rate))
+
+    settings = SETTINGS | {"epochs": 10_000, "evaluate_every": 1, "patience": 2}
+    runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-3, 1e30]), **settings)
+    assert all(len(run.history.steps["loss"]) < 40_000 for run in runs)
+    assert not any(run.interrupted for run in runs)
+
+
 def test_second_stage_runs_for_each():
     staged = pb.then(pb.map_estimate(ORACLE.model), pb.samplers.laplace(num_particles=6))
     runs = pb.fit_many(staged, DATA, repeats=2, **SETTINGS)
@@ -76,3 +101,5 @@ def test_errors():
     short = (ORACLE.inputs[:4], ORACLE.targets[:4])
     with pytest.raises(ValueError, match="same shapes in every run"):
         pb.fit_many(build(0.1), [DATA, short], **SETTINGS | {"batch_size": 2})
+    with pytest.raises(ValueError, match="patience needs validation"):
+        pb.fit_many(build(0.1), DATA, epochs=1, repeats=2, patience=3)

@@ -55,7 +55,7 @@ def drive(
     bar = tqdm(total=plan.num_steps, initial=done, disable=quiet, unit="step", leave=False)
     loss = told_of_losses(record.how_to_go_on) if shared else nullcontext()
     with bar, _deferred_interrupt() as interrupted, loss:
-        while done < plan.end(carry.best_step) and not agreed(interrupted(), shared):
+        while done < plan.end(carry) and not agreed(interrupted(), shared):
             ends = (stop(done) for stop in (record.next_stop, *stops))
             end = agreed(min(done + piece, plan.num_steps, *ends), shared)
             before = time.perf_counter()
@@ -68,7 +68,7 @@ def drive(
             done = end
             record.save_if_due(carry, done)
             piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    if done < plan.end(carry.best_step):
+    if done < plan.end(carry):
         logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
     if done < plan.num_steps:
         record.save(carry, done)

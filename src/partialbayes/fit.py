@@ -183,8 +183,7 @@ def fit(
     plan = make_plan(
         source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
     )
-    if patience is not None and held_out is None:
-        raise ValueError("patience needs validation=, the data to stop early by.")
+    require_validation(patience, held_out)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     if validation_rows is not None:
         held_out = _subset(key, held_out, validation_rows)
@@ -209,7 +208,7 @@ def fit(
 
     stops = [callback.next_stop for callback in callbacks if hasattr(callback, "next_stop")]
     carry, done = drive(advance, look, plan, carry, done, record, progress, stops)
-    end = plan.end(carry.best_step)
+    end = plan.end(carry)
     finished, done = done >= end, min(done, end)
     if int(carry.best_step) == 0:
         if finished:
@@ -251,6 +250,12 @@ def make_plan(
     if patience is not None:
         require_count("patience", patience, "a number of evaluations, or None to go on to the end.")
     return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles, patience)
+
+
+def require_validation(patience: int | None, validation: Batch | None) -> None:
+    """Refuse patience where nothing could run out of it."""
+    if patience is not None and validation is None:
+        raise ValueError("patience needs validation=, the data to stop early by.")
 
 
 def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:

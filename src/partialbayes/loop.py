@@ -40,13 +40,16 @@ class Plan(NamedTuple):
     validation_particles: int | None = None
     patience: int | None = None
 
-    def end(self, best_step: Int[Array, "*run"]) -> int:
-        """The step the run ends with, as things stand: the last, or where patience runs out."""
+    def end(self, carry: Carry) -> int:
+        """The step a run ends with, as things stand: the last, or where patience runs out.
+
+        Of several runs that of the longest; one that diverged has ended.
+        """
         if self.patience is None:
             return self.num_steps
-        steps = np.asarray(best_step)
-        ends = np.where(steps > 0, steps + self.patience * self.evaluate_every, self.num_steps)
-        return min(self.num_steps, int(ends.max()))
+        best, bad = np.asarray(carry.best_step), np.asarray(carry.bad_step)
+        ends = np.where(best > 0, best + self.patience * self.evaluate_every, self.num_steps)
+        return min(self.num_steps, int(np.where(bad > 0, np.minimum(ends, bad), ends).max()))
 
     def evaluated(self) -> Int[np.ndarray, " evaluation"]:
         """The steps, counted from 1, after which there is an evaluation: every k-th, and the last."""

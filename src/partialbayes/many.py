@@ -17,7 +17,7 @@ from partialbayes import loop
 from partialbayes.batches import checked, take
 from partialbayes.checks import num_rows, require_count
 from partialbayes.driver import drive
-from partialbayes.fit import Fit, make_plan, result
+from partialbayes.fit import Fit, make_plan, require_validation, result
 from partialbayes.parallel.sweeps import sweep
 from partialbayes.resume import Checkpoints, Record
 from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report
@@ -42,6 +42,7 @@ def fit_many(
     checkpoint: Checkpoints | str | None = None,
     resume: bool = False,
     validation_particles: int | None = None,
+    patience: int | None = None,
     jobs: int = 1,
 ) -> list[Fit]:
     """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
@@ -63,6 +64,7 @@ def fit_many(
         checkpoint: As in `fit`, one file for all the runs.
         resume: As in `fit`.
         validation_particles: As in `fit`.
+        patience: As in `fit`, for each run; the program goes on until the last of its runs has ended.
         jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
             one thread, or a task of the cluster that joblib was told to use. Several have no
             progress bar and no checkpoint.
@@ -93,7 +95,10 @@ def fit_many(
     one = _algorithm(build, first)
     train = _checked_many(one.model, data, "data")
     held_out = None if validation is None else _checked_many(one.model, validation, "validation")
-    plan = make_plan(train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles)
+    plan = make_plan(
+        train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles, patience
+    )
+    require_validation(patience, held_out)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
     require_count("jobs", jobs, "for example jobs=2.")
@@ -111,6 +116,7 @@ def fit_many(
             batch_size=batch_size,
             evaluate_every=evaluate_every,
             validation_particles=validation_particles,
+            patience=patience,
         )
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 
@@ -129,7 +135,8 @@ def fit_many(
     if diverged.size:
         logger.warning("%d of %d runs diverged: %s", diverged.size, count, diverged.tolist())
     reports: Report = {}
-    if one.finish is not None and done == plan.num_steps:
+    finished = done >= plan.end(carry)
+    if one.finish is not None and finished:
         best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
         if "log_evidence" in reports:
             evidence = np.asarray(reports["log_evidence"]).reshape(count, -1)
@@ -140,8 +147,8 @@ def fit_many(
 
     def unstack(index: int) -> Fit:
         own, report = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
-        trained = result(plan, own, done, held_out is not None)
-        return trained._replace(report=report, interrupted=done < plan.num_steps)
+        trained = result(plan, own, min(done, plan.end(own)), held_out is not None)
+        return trained._replace(report=report, interrupted=not finished)
 
     return [unstack(index) for index in range(count)]
 
