@@ -150,6 +150,9 @@ def test_dots_are_differences_to_the_papers():
     alone = [one._replace(paper_mean=None) for one in rows[:2]]
     (ax,) = visible(score_figures.score_dots(alone))
     assert ax.get_xlabel() == "NLPD less our OHSMC, ± standard error"
+    far = [alone[0], alone[1]._replace(mean=alone[0].mean + 6.0)]
+    (ax,) = visible(score_figures.score_dots(far))
+    assert ax.get_xscale() == "symlog"
     with pytest.raises(ValueError, match="no row has a mean"):
         score_figures.score_dots(rows, "ece")
 

@@ -66,6 +66,8 @@ def _dots(
         )
     if max(abs(row.mean - reference[row.dataset]) for row in rows) > 1.0:  # type: ignore[operator]
         ax.set_xscale("symlog", linthresh=0.1)
+    else:
+        ax.locator_params(axis="x", nbins=6)
     for border in range(1, len(datasets)):
         ax.axhline(border - 0.5, color="#e6eaed", linewidth=0.8)
     ax.axvline(0.0, color=style.INK, linewidth=0.9, linestyle="--", zorder=0)
@@ -74,7 +76,6 @@ def _dots(
     ax.grid(visible=False, axis="y")
     whose = "the paper's" if from_paper else "our"
     ax.set_xlabel(f"{metric.upper()} less {whose} {REFERENCE}, ± standard error")
-    ax.locator_params(axis="x", nbins=6)
 
 
 def mutual_information(novelty: Novelty) -> Any:
