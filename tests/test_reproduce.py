@@ -127,6 +127,17 @@ def test_a_run_of_two_processes_is_written_once(results):
     assert len(json.loads((results.folder / "settings.json").read_text())["runs"]) == 1
 
 
+def test_commands_that_begin_in_one_second_are_both_told_of(results, monkeypatch):
+    monkeypatch.setattr("partialbayes.experiments.results._time", lambda seconds: "now")
+    both = results, Results(results.folder, experiment("moons"))
+    for repeat in (0, 1):
+        for method, one in zip(("OHSMC", "MAP"), both, strict=True):
+            monkeypatch.setattr("sys.argv", ["partialbayes", "reproduce", method])
+            one.append("moons", method, repeat, scores(0.3))
+    runs = json.loads((results.folder / "settings.json").read_text())["runs"]
+    assert [(run["command"].split()[-1], run["runs"]) for run in runs] == [("OHSMC", 2), ("MAP", 2)]
+
+
 def test_runs_of_two_settings_do_not_come_into_one_table(results):
     changed = replace(experiment("moons").settings[0], epochs=7)
     Results(results.folder, Experiment("moons", "paper", (changed,)))  # no run is there yet

@@ -91,7 +91,8 @@ class Results:
             "runs": self._added,
         }
         content = self._read_settings() or self._description()
-        same = [run.get("started") == entry["started"] for run in content["runs"]]
+        mine = (entry["started"], entry["command"])  # another process may have begun in the same second
+        same = [(run.get("started"), run.get("command")) == mine for run in content["runs"]]
         if self._added > 1 and any(same):
             content["runs"][same.index(True)] = entry
         else:
