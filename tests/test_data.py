@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -266,10 +267,14 @@ def test_absent_and_offline_is_one_sentence(monkeypatch, tmp_path, nowhere):
     with pytest.raises(MissingDataError) as caught:
         pb.data.uci("yacht", progress=False)
     assert str(caught.value) == (
-        "yacht is not on this computer and could not be downloaded (no network in tests): "
+        f"yacht is not in {nowhere} and could not be downloaded (no network in tests): "
         f"put it in {nowhere} as uci/yacht.csv.gz."
     )
-    monkeypatch.setenv(files.DATA_VARIABLE, str(tmp_path / "elsewhere"))
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setenv(files.DATA_VARIABLE, str(elsewhere))
+    with pytest.raises(MissingDataError, match=r"PARTIALBAYES_DATA is .*elsewhere, and there is no"):
+        pb.data.uci("yacht", progress=False)
+    elsewhere.mkdir()
     with pytest.raises(FileNotFoundError, match=r"elsewhere as mnist/train-images-idx3-ubyte\.gz"):
         pb.data.mnist(progress=False)
     for load in (lambda: pb.data.uci_splits("yacht"), lambda: pb.data.uci("power", progress=False)):
@@ -287,7 +292,7 @@ def test_a_folder_given_comes_before_the_cache_and_a_download(monkeypatch, toy, 
     assert len(asked) == 1
     with pytest.raises(MissingDataError, match=rf"put it in {tmp_path} as uci_splits/yacht.txt.gz"):
         pb.data.uci_splits("yacht", tmp_path)
-    with pytest.raises(MissingDataError, match=r"there is no folder .*typo to look for data in"):
+    with pytest.raises(MissingDataError, match=r"given is .*typo, and there is no such folder"):
         pb.data.mnist(tmp_path / "typo")
 
 
@@ -307,12 +312,35 @@ def test_damaged_files_are_named(monkeypatch, toy, nowhere, tmp_path):
     path.write_bytes(gzip.compress(b"x0,y\n1,two\n"))
     with pytest.raises(DamagedDataError, match=r"toy\.csv\.gz is damaged: it is no table"):
         pb.data.uci("toy", progress=False)
+    path.write_bytes(gzip.compress(b"x0,y\n"))
+    with pytest.raises(DamagedDataError, match=r"toy\.csv\.gz is damaged: it has no rows"):
+        pb.data.uci("toy", progress=False)
     splits = tmp_path / "uci_splits"
     splits.mkdir()
     for content in (b"1 2\n", b"1 two\n", b"308\n" * 20, b"1 1\n" * 20, b"\n" * 20):
         (splits / "yacht.txt.gz").write_bytes(gzip.compress(content))
         with pytest.raises(DamagedDataError, match=r"yacht\.txt\.gz is damaged"):
             pb.data.uci_splits("yacht", tmp_path)
+
+
+@needs_data
+@pytest.mark.parametrize("name", [name for name, one in facts.UCI.items() if one.classes is None])
+def test_splits_are_refused_where_the_rows_are_in_another_order(name, nowhere, tmp_path):
+    """As they may be in a download; the check of the table itself does not mind."""
+    lists, cached = Path("uci_splits") / f"{name}.txt.gz", nowhere / "uci" / f"{name}.csv.gz"
+    (tmp_path / "lists" / "uci_splits").mkdir(parents=True)
+    (tmp_path / "lists" / lists).write_bytes((FOLDER / lists).read_bytes())
+    table = pb.data.uci(name, FOLDER)
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(gzip.compress(tables._written(table)))
+    assert len(pb.data.uci_splits(name, tmp_path / "lists")) == facts.STANDARD_SPLITS
+    order = np.arange(len(table.targets))
+    order[[5, -9]] = order[[-9, 5]]
+    shuffled = table._replace(inputs=table.inputs[order], targets=table.targets[order])
+    cached.write_bytes(gzip.compress(tables._written(shuffled)))
+    assert pb.data.uci(name, tmp_path / "lists").name == name
+    with pytest.raises(DamagedDataError, match=f"in another order than the standard splits of {name}"):
+        pb.data.uci_splits(name, tmp_path / "lists")
 
 
 def test_unknown_names_are_refused():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from partialbayes.experiments import figures, score_figures
-from partialbayes.experiments.averages import Row
+from partialbayes.experiments.averages import Difference, Row
 from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.figure_data import (
     Boundaries,
@@ -62,7 +62,7 @@ def named(axes):
 def test_traces_show_both_values():
     (ax,) = visible(figures.parameter_traces(TRACES))
     labels = [text.get_text() for text in ax.get_legend().texts]
-    assert labels == ["OHSMC", "MC", "exact maximum 1.25", "the data were drawn at 1"]
+    assert labels == ["OHSMC", "MC", "exact maximum, these data 1.25", "the data were drawn at 1"]
     levels = [line.get_ydata()[0] for line in ax.lines if len(set(line.get_ydata())) == 1]
     assert {1.0, 1.25} <= set(levels)
     assert named([ax])
@@ -122,10 +122,10 @@ def test_wild_curves_do_not_set_the_scale():
     assert axes[0].get_ylim()[1] < 10.0
 
 
-def test_auroc_is_in_the_legend():
+def test_auroc_is_in_the_panel():
     novelty = Novelty({"OHSMC": np.array([0.0, 0.1, 0.2])}, {"OHSMC": np.array([0.15, 0.3])})
     (ax,) = visible(score_figures.mutual_information(novelty))
-    assert ax.get_legend().get_title().get_text() == "AUROC 0.833"  # 5 of 6 pairs in order
+    assert [text.get_text() for text in ax.texts] == ["AUROC 0.833"]  # 5 of 6 pairs in order
 
 
 def row(dataset, method, mean, se, paper_mean):
@@ -142,19 +142,51 @@ def test_dots_are_differences_to_the_papers():
         Row("boston", "OHSMC", "rmse", 0.4, None, None, 1, 0.4, None),
     ]
     left, right = visible(score_figures.score_dots(rows))
-    shown = [line.get_xdata()[0] for line in left.lines if line.get_marker() == "o"]
-    assert np.allclose(shown, [0.5, -0.25])
+    assert shown_dots(left) == [0.5, -0.25]
     assert [text.get_text() for text in left.get_yticklabels()] == ["boston"]
     assert [text.get_text() for text in right.get_yticklabels()] == ["glass"]
     assert left.get_xlabel() == "NLPD less the paper's OHSMC, ± standard error"
-    alone = [one._replace(paper_mean=None) for one in rows[:2]]
-    (ax,) = visible(score_figures.score_dots(alone))
-    assert ax.get_xlabel() == "NLPD less our OHSMC, ± standard error"
-    far = [alone[0], alone[1]._replace(mean=alone[0].mean + 6.0)]
-    (ax,) = visible(score_figures.score_dots(far))
-    assert ax.get_xscale() == "symlog"
     with pytest.raises(ValueError, match="no row has a mean"):
-        score_figures.score_dots(rows, "ece")
+        score_figures.score_dots(rows, metric="ece")
+
+
+def shown_dots(ax):
+    return [
+        float(line.get_xdata()[0])
+        for line in ax.lines
+        if line.get_marker() not in ("None", None, "|", "") and len(line.get_xdata()) == 1
+    ]
+
+
+def test_dots_less_ours_are_paired():
+    """Beside OHSMC itself, which has no error; one that ran seldom is hollow."""
+    rows = [row("boston", method, 1.0, 0.5, None) for method in ("OHSMC", "VB", "MAP")]
+    rows[2] = rows[2]._replace(repeats=4)
+    differences = [
+        Difference("boston", "VB", "nlpd", -0.25, 0.125, 10, "better", "OHSMC"),
+        Difference("boston", "VB", "nlpd", 7.0, 0.125, 10, "worse", "OHSMC-ensemble"),
+        Difference("boston", "MAP", "nlpd", 0.5, 0.25, 4, "tie", "OHSMC"),
+    ]
+    (ax,) = visible(score_figures.score_dots(rows, differences))
+    assert ax.get_xlabel() == "NLPD less our OHSMC, ± standard error"
+    assert shown_dots(ax) == [0.0, -0.25, 0.5]
+    bars = [np.ptp(bar.get_segments()[0][:, 0]) for bar in ax.collections]
+    assert bars == [0.0, 0.25, 0.5]
+    hollow = [line.get_markerfacecolor() == "white" for line in ax.lines if len(line.get_xdata()) == 1]
+    assert hollow == [False, False, True]
+    assert ax.get_legend_handles_labels()[1] == ["OHSMC", "VB", "MAP", "few repeats"]
+
+
+def test_a_dot_far_off_stands_at_the_edge_with_its_number():
+    methods = ("OHSMC", "VB", "MAP", "SWAG", "MAP-HMC", "SGSMC-HMC", "Deep ensemble")
+    rows = [row("boston", method, 1.0, 0.1, None) for method in methods]
+    differences = [
+        Difference("boston", method, "nlpd", value, 0.01, 10, "worse", "OHSMC")
+        for method, value in zip(methods[1:], (0.1, -0.1, 5.8, 0.1, -0.1, 0.1), strict=True)
+    ]
+    (ax,) = visible(score_figures.score_dots(rows, differences))
+    assert [text.get_text().strip() for text in ax.texts] == ["+5.80"]
+    assert 0.1 < ax.get_xlim()[1] < 0.5
 
 
 def test_methods_look_different():

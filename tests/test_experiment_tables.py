@@ -260,6 +260,17 @@ def test_a_few_repeats_are_no_record(tmp_path):
     assert "Repeats differ: OHSMC 4, SWAG 1, VB 2." in section
 
 
+def test_a_score_that_some_runs_lack_is_told_of(tmp_path):
+    text = (
+        lines("moons", "OHSMC", "nlpd", [0.3, 0.4, 0.5])
+        + lines("moons", "OHSMC", "validation_nlpd", [0.3, 0.4, 0.5])
+        + lines("moons", "SWAG", "nlpd", [0.1, 0.2, 0.3])
+        + lines("moons", "SWAG", "validation_nlpd", [0.1, 0.2])
+    )
+    section = body(written(tmp_path, text)["table.md"], "moons")
+    assert "Repeats: 3. Fewer have a validation NLPD: SWAG 2.\n" in section
+
+
 def test_many_sets_begin_with_a_summary(tmp_path):
     text = (
         lines("glass", "OHSMC", "nlpd", [1.0, 1.0])

@@ -29,6 +29,7 @@ RUN = {
     "started": "2026-01-02T03:04:05+00:00",
     "finished": "2026-01-02T04:04:05+00:00",
     "seconds": 3600,
+    "runs": 1,
 }
 
 
@@ -52,7 +53,9 @@ def fill(folder, table=TABLE):
     (folder / "per_run.csv").write_text(
         "dataset,method,repeat,metric,value\nmoons,VB,0,nlpd,0.2\nmoons,VB,0,seconds,1.5\nmoons,VB,1,nl"
     )
-    settings = {"experiment": "moons", "track": "paper", "declaration": {"moons": {"epochs": 100}}}
+    noted = {f"set {i}": {"note": "with few rows"} for i in range(2)}
+    declared = {"moons": {"epochs": 100}, **noted}
+    settings = {"experiment": "moons", "track": "paper", "declaration": declared}
     (folder / "settings.json").write_text(json.dumps({**settings, "runs": [RUN]}))
 
 
@@ -94,14 +97,28 @@ def test_a_run_in_progress(tmp_path):
     assert text.index("moons, paper track") < text.index("begun, paper track")
 
 
+def test_it_says_how_many_runs_no_command_tells_of(tmp_path):
+    folder = tmp_path / "moons" / "paper"
+    fill(folder)
+    with (folder / "per_run.csv").open("w") as file:
+        file.write("dataset,method,repeat,metric,value\n")
+        file.writelines(f"moons,VB,{repeat},seconds,1.5\n" for repeat in range(3))
+    (folder / "traces.png").write_bytes(png())
+    text = write_index(tmp_path).read_text()
+    assert "which wrote down 1 of the 3 runs as theirs" in text
+    assert "<figcaption>ψ over training, of run 0." in text
+
+
 def test_it_says_where_the_numbers_come_from(page):
     text = page.read_text()
     for words in (
         *("0123456789ab", "partialbayes reproduce moons", "60 min in all", "2026-01-02 03:04:05 UTC"),
         *("negative log predictive density", 'alt="Predictive samples: figure of moons, paper track"'),
-        *('href="#moons-paper"', 'id="moons-paper"', "&quot;epochs&quot;: 100"),
+        *('href="#moons-paper"', 'id="moons-paper"', "&quot;epochs&quot;: 100", "0123456789ab, 1 run"),
+        *('<a href="moons/paper/predictive_samples.png">', "set 0, set 1: with few rows"),
     ):
         assert words in text, words
+    assert "runs as theirs" not in text
     assert "<script>document" not in text
     assert "http" not in text
 

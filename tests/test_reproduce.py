@@ -119,6 +119,26 @@ def test_a_run_cut_off_while_it_was_written_is_not_there(results):
         assert values == [("0", "nlpd"), ("0", "seconds"), ("2", "nlpd"), ("2", "seconds")]
 
 
+def test_a_run_cut_off_is_in_no_table(results):
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    with results.file.open("a") as file:
+        file.write("moons,OHSMC,1,nlpd,99\n")
+    Results(results.folder, experiment("moons"))
+    assert {row["repeat"] for row in read(results.folder)} == {"0"}
+
+
+def test_damaged_files_of_results_are_named(results):
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    whole = results.file.read_text()
+    results.file.write_text(whole.replace("OHSMC,0", "OHSMC,first"))
+    with pytest.raises(ValueError, match=r"per_run\.csv has the line 'moons,OHSMC,first,seconds,1'"):
+        Results(results.folder, experiment("moons"))
+    results.file.write_text(whole)
+    (results.folder / "settings.json").write_text("{")
+    with pytest.raises(ValueError, match=r"settings\.json is damaged .* --out"):
+        Results(results.folder, experiment("moons"))
+
+
 def test_a_run_of_two_processes_is_written_once(results):
     for one in (results, Results(results.folder, experiment("moons"))):
         one.append("moons", "OHSMC", 0, scores(0.3))
@@ -299,11 +319,19 @@ def test_distances_to_the_crescent_are_small_for_exact_draws_and_large_for_other
         ({"name": "nothing"}, "experiment must be one of crescent, regression"),
         ({"name": "mnist", "track": "best"}, "mnist has the track paper alone"),
         ({"name": "moons", "repeats": 0}, "repeats must be"),
-        ({"name": "uci", "track": "best", "repeats": 21}, "there are 20 standard splits"),
-        ({"name": "moons", "methods": ("HMC",)}, "methods must be among OHSMC"),
+        ({"name": "uci", "track": "best", "repeats": 21}, "naval have 20 standard splits"),
+        ({"name": "moons", "jobs": 0}, "jobs must be"),
+        ({"name": "moons", "methods": ("HMC",)}, "methods of moons in the paper track are OHSMC"),
+        ({"name": "moons", "methods": ("Deep ensemble",)}, "there is no Deep ensemble"),
+        ({"name": "crescent", "methods": ("OHSMC", "HMC")}, "methods of crescent .* there is no HMC"),
+        ({"name": "mnist", "methods": ("MAP", "HMC")}, "OHSMC, SWAG, VB, MAP; there is no HMC"),
         ({"name": "moons", "datasets": ("yacht",)}, "there is no yacht"),
+        ({"name": "crescent", "datasets": ("yacht",)}, "datasets of crescent are crescent"),
     ],
 )
-def test_wrong_arguments(tmp_path, arguments, message):
+def test_wrong_arguments_leave_nothing_behind(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
-        reproduce(**arguments, out=tmp_path, progress=False)
+        reproduce(**arguments, out=tmp_path / "out", quick=True, progress=False)
+    with pytest.raises(pb.data.MissingDataError, match="nowhere, and there is no such folder"):
+        reproduce("moons", data_dir=tmp_path / "nowhere", out=tmp_path / "out", quick=True)
+    assert not list(tmp_path.iterdir())

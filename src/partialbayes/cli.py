@@ -131,7 +131,8 @@ class Reproduce:
     repeats: int | None = None
     """Runs of each method; as in the paper by default."""
     methods: tuple[str, ...] = ()
-    """Those to run, named as in the tables; all by default."""
+    """Those to run, named as in the tables, such as OHSMC MAP-HMC "Deep ensemble"; all by default. A
+    wrong name is answered by the list of them."""
     datasets: tuple[str, ...] = ()
     """Of uci, those to run on; all by default."""
     data_dir: Path | None = None
@@ -187,6 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), 1)
     except (TableError, CheckpointError, MissingDataError, ValueError, ImportError) as error:
         return _say(str(error), 2)
+    except OSError as error:  # a file that cannot be read, a folder that cannot be written
+        return _say(f"{error.filename}: {error.strerror}." if error.filename else str(error), 2)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
 

@@ -218,7 +218,7 @@ def report(command: Any) -> int:
 
 def reproduce(command: Any) -> int:
     """Run experiments of the paper."""
-    from partialbayes.experiments.reproduce import of_all, reproduce
+    from partialbayes.experiments.reproduce import of_all, reproduce, require_possible
 
     _log_lines()
     if command.experiment == "all":
@@ -227,16 +227,21 @@ def reproduce(command: Any) -> int:
         chosen = of_all(command.track, command.methods or None)
     else:
         chosen = {command.experiment: command.methods or None}
+    asked = {
+        "track": command.track,
+        "repeats": command.repeats,
+        "datasets": command.datasets or None,
+        "data_dir": command.data_dir,
+        "jobs": command.jobs,
+    }
+    for name, methods in chosen.items():
+        require_possible(name, methods=methods, **asked)  # of all, before the first is run
     for name, methods in chosen.items():
         folder = reproduce(
             name,
-            track=command.track,
-            repeats=command.repeats,
             methods=methods,
-            datasets=command.datasets or None,
-            data_dir=command.data_dir,
+            **asked,
             out=command.out,
-            jobs=command.jobs,
             small=command.small,
             quick=command.quick,
             progress=sys.stderr.isatty(),

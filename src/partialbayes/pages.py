@@ -56,17 +56,18 @@ def write_page(
     write_whole(path, page.encode(), mode=0o644)
 
 
-def picture(png: bytes, caption: str, description: str | None = None) -> str:
+def picture(png: bytes, caption: str, description: str | None = None, file: str | None = None) -> str:
     """A picture inside the page.
 
     Args:
         png: The file's content.
         caption: Any text, below the picture.
         description: For those who do not see it; the caption by default.
+        file: Where the picture is by itself, seen from the page: a click on it leads there.
     """
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     text = html.escape(description or caption)
-    return (
-        f'<figure><img src="{source}" alt="{text}">'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )
+    image = f'<img src="{source}" alt="{text}">'
+    if file is not None:
+        image = f'<a href="{html.escape(file)}">{image}</a>'
+    return f"<figure>{image}<figcaption>{html.escape(caption)}</figcaption></figure>"

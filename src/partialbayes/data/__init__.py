@@ -1,7 +1,8 @@
 """The data sets of the paper: twelve UCI tables, two sets of images, three synthetic ones.
 
-Files are looked for in a folder given, in that of the environment variable ``PARTIALBAYES_DATA``, in
-the user's cache (or the folder of ``PARTIALBAYES_CACHE``), and else downloaded there from OpenML.
+Files are looked for in a folder given, or if there is none in that of the environment variable
+``PARTIALBAYES_DATA``; then in the user's cache (or the folder of ``PARTIALBAYES_CACHE``), and else
+downloaded there from OpenML.
 """
 
 from partialbayes.data.facts import UCI, Facts

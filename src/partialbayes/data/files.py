@@ -71,8 +71,9 @@ def published_file(file: str, folder: str | Path | None) -> Path | None:
     if not chosen:
         return None
     place = Path(chosen).expanduser()
-    if folder is not None and not place.is_dir():
-        raise MissingDataError(f"there is no folder {folder} to look for data in.")
+    if not place.is_dir():
+        named = "the folder given" if folder else DATA_VARIABLE
+        raise MissingDataError(f"{named} is {chosen}, and there is no such folder to look for data in.")
     return place / file if (place / file).is_file() else None
 
 
@@ -93,5 +94,7 @@ def read_gzip(path: Path, sha256: str | None = None) -> bytes:
 
 def absent(name: str, file: str, reason: str, folder: str | Path | None) -> str:
     """The sentence for a data set that is nowhere, with where to put it."""
-    place = folder or os.environ.get(DATA_VARIABLE) or cache_folder()
-    return f"{name} is not on this computer and {reason}: put it in {place} as {file}."
+    cache = cache_folder()
+    place = folder or os.environ.get(DATA_VARIABLE)
+    where = f"neither in {place} nor in {cache}" if place else f"not in {cache}"
+    return f"{name} is {where} and {reason}: put it in {place or cache} as {file}."

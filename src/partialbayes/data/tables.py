@@ -82,8 +82,9 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
     """The test rows of the 20 standard splits of a regression table; all other rows are for training.
 
     The splits are those of Hernández-Lobato and Adams (2015). They are looked for as
-    ``uci_splits/<name>.txt.gz`` where `uci` looks, and cannot be downloaded. They count the rows of
-    the table in our format, not of one downloaded in another order.
+    ``uci_splits/<name>.txt.gz`` where `uci` looks, and cannot be downloaded: a line a split, of the
+    numbers of its test rows, from 0. A table that was downloaded may have its rows in another order
+    than they count; it is then refused.
 
     Args:
         name: Of the set.
@@ -91,6 +92,10 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
 
     Returns:
         One array of row numbers a split.
+
+    Raises:
+        MissingDataError: If the list is nowhere; the message says where to put which file.
+        DamagedDataError: If it is not one, or does not fit the table that `uci` gives.
 
     Example:
         >>> import partialbayes as pb
@@ -118,7 +123,20 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
         raise DamagedDataError(
             f"{path} is damaged: it must have {STANDARD_SPLITS} lines of row numbers below {facts.rows}."
         )
+    table = f"uci/{name}.csv.gz"
+    kept = cache_folder() / table
+    if published_file(table, folder) is None and kept.is_file():  # one that is published is in order
+        _require_order(uci(name, folder), facts, kept)
     return splits
+
+
+def _require_order(table: Table, facts: Facts, path: Path) -> None:
+    """Refuse a table whose rows are not in the order that the splits count."""
+    if facts.row_order is None or abs(_row_order(table) - facts.row_order) > 1e-4:
+        raise DamagedDataError(
+            f"the rows of {path} are in another order than the standard splits of {table.name} count "
+            "them: replace it by the table whose rows they are."
+        )
 
 
 def _known(name: str) -> Facts:
@@ -129,6 +147,8 @@ def _known(name: str) -> Facts:
 
 def _read(name: str, path: Path, content: bytes) -> Table:
     facts = UCI[name]
+    if len(content.splitlines()) < 2:
+        raise DamagedDataError(f"{path} is damaged: it has no rows.")
     try:
         numbers = np.loadtxt(io.BytesIO(content), delimiter=",", skiprows=1, ndmin=2)
     except ValueError as error:
@@ -199,3 +219,11 @@ def _fingerprint(table: Table) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         correlations = (inputs - inputs.mean(0)).T @ targets / (len(inputs) * deviations * targets.std())
         return float(np.arange(1, inputs.shape[1] + 1) @ (np.log(deviations) + correlations))
+
+
+def _row_order(table: Table) -> float:
+    """See `Facts`."""
+    columns = np.column_stack([table.inputs, table.targets])
+    place = np.arange(len(columns)) - (len(columns) - 1) / 2
+    spread = len(columns) * columns.std(0) * place.std()
+    return float(np.arange(1, columns.shape[1] + 1) @ ((columns - columns.mean(0)).T @ place / spread))

@@ -8,7 +8,7 @@ from typing import Any
 
 from partialbayes.experiments import figures, score_figures
 from partialbayes.experiments.figure_data import load_figure_data
-from partialbayes.experiments.summary import read_rows
+from partialbayes.experiments.summary import read_differences, read_rows
 from partialbayes.files import write_whole
 
 DATA = "figures.npz"
@@ -32,7 +32,9 @@ def write_figures(folder: Path) -> list[Path]:
     if (folder / "table.csv").exists():
         rows = [row for row in read_rows(folder / "table.csv") if row.metric == "nlpd"]
         if len({row.dataset for row in rows if row.mean is not None}) >= _MANY:
-            drawn["nlpd"] = score_figures.score_dots(rows)
+            paired = folder / "differences.csv"
+            differences = read_differences(paired) if paired.exists() else []
+            drawn["nlpd"] = score_figures.score_dots(rows, differences)
     for name, figure in drawn.items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=140)

@@ -34,7 +34,7 @@ def parameter_traces(traces: Traces) -> Any:
         ax.plot(done, values, color=colour, linewidth=0.5, alpha=0.3)
         ax.plot(done[width // 2 :][: len(smooth)], smooth, color=colour, linewidth=1.6, label=method)
     lines = (
-        (float(traces.best), style.INK, "--", "exact maximum"),
+        (float(traces.best), style.INK, "--", "exact maximum, these data"),
         (1.0, style.SOFT, ":", "the data were drawn at"),
     )
     for value, colour, kind, name in lines:
@@ -138,6 +138,8 @@ def _by_seed(runs: Sequence[Any], draw: _Draw, labels: tuple[str, str]) -> Any:
     for place, method in zip(places[0], methods, strict=True):
         title(place, method)
     label_outer(places, *labels)
+    for number, row in enumerate(places):
+        row[0].set_ylabel(f"run {number}\n{labels[1]}")
     legend_below(figure, *places[0, 0].get_legend_handles_labels())
     return figure
 
@@ -183,7 +185,7 @@ def _curves(ax: Any, run: Curves, method: str) -> None:
     ax.plot(inputs, curves.T, color=style.SOFT, linewidth=0.6, alpha=0.35)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
     ax.plot(inputs, curves.mean(axis=0), color=look(method).colour, linewidth=1.5)
-    ax.plot([], [], color=style.INK, linewidth=1.5, label="their mean")
+    ax.plot([], [], color=style.INK, linewidth=1.5, label=f"mean of those {len(curves)}")
     ax.plot(inputs, run.truth, color=style.INK, linewidth=1.1, linestyle="--", label="true function")
     ax.plot(
         run.test_inputs,
@@ -210,7 +212,7 @@ def _lines(ax: Any, run: Boundaries, method: str) -> None:
     if mixture.min() < 0.5 < mixture.max():
         ax.contour(across, up, mixture, [0.5], colors=[look(method).colour], linewidths=1.6)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
-    ax.plot([], [], color=style.INK, linewidth=1.6, label="their mixture")
+    ax.plot([], [], color=style.INK, linewidth=1.6, label=f"mixture of those {len(samples)}")
     labels = np.ravel(run.test_labels)
     for label, face in ((0, "white"), (1, style.INK)):
         points = np.asarray(run.test_inputs)[labels == label]

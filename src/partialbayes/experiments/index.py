@@ -9,28 +9,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
+from partialbayes.experiments.index_words import CAPTIONS, SCORES, TRACKS
 from partialbayes.experiments.summary import notes_of
-from partialbayes.metrics.explained import EXPLAINED
 from partialbayes.pages import picture, write_page
 
 _EXPERIMENTS = ("crescent", "regression", "moons", "uci", "mnist")
-_TRACKS = {
-    "paper": "The paper's settings; the noise of regressions has variance 1, and the targets of the UCI "
-    "tables are standardised, also in the scores. RMSE, ECE and accuracy are given of the mixture of "
-    "all particles and, as in the paper, of single particles, averaged.",
-    "best": "What the methods can do: the noise is learned. Every method has the same model of the "
-    "noise, the same budget and the same rule of selection. The seven regression tables are split in "
-    "the 20 standard ways, with validation rows taken from training, and scored in their own units.",
-}
-_EXPLAINED = {
-    **EXPLAINED,
-    "validation_nlpd": "NLPD on the validation rows, by which runs and settings are chosen",
-    "auroc_mutual_information": "how well mutual information tells Fashion-MNIST from digits",
-    "psi": "the learned ψ of the crescent",
-    "psi_error": "its distance to the maximiser of the evidence, by quadrature",
-    "seconds": "time of a run, on the machine it was run on",
-}
 _PNG_BEGINS, _PNG_ENDS = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 _STYLE = """
@@ -135,7 +120,7 @@ def write_index(results: Path) -> Path:
         True
     """
     found = [one for folder in sorted(results.glob("*/*/")) if (one := _read(folder))]
-    found.sort(key=lambda one: (_place(one.experiment, _EXPERIMENTS), _place(one.track, _TRACKS)))
+    found.sort(key=lambda one: (_place(one.experiment, _EXPERIMENTS), _place(one.track, TRACKS)))
     path = results / "index.html"
     body = [*_introduction(found), *(part for one in found for part in _section(one)), *_glossary(found)]
     write_page(path, "partialbayes: results", body, style=_STYLE, script=_SCRIPT)
@@ -192,12 +177,14 @@ def _introduction(found: Sequence[_Found]) -> Iterator[str]:
         "<p>The experiments of the paper on partial Bayesian neural networks by Feynman–Kac models, run "
         "again with this library. There are up to two tracks of each:</p><dl>"
     )
-    for track, text in _TRACKS.items():
+    for track, text in TRACKS.items():
         if any(one.track == track for one in found):
             yield f"<dt>{track}</dt><dd>{html.escape(text)}</dd>"
     yield (
         "</dl><p>Means are over the repeats that did not diverge; <em>std</em> is their standard "
-        "deviation, <em>se</em> the standard error of the mean, and <em>paper</em> what the paper has. "
+        "deviation, <em>se</em> the standard error of the mean, and <em>paper</em> what the paper has: "
+        "its RMSE, ECE and accuracy are averages over particles, also where they stand beside ours of "
+        "the mixture. "
         "Differences are paired: a method less another on the same repeat; below two standard errors "
         "they are a tie. Press a heading to sort by it, and again to reverse.</p>"
     )
@@ -225,9 +212,11 @@ def _count(number: int, noun: str) -> str:
 
 def _section(one: _Found) -> Iterator[str]:
     yield f'<section><h2 id="{html.escape(one.anchor)}">{_title(one)}</h2>'
-    yield from _origin(one.settings)
-    for dataset, note in notes_of(one.settings).items():
-        yield f'<p class="note">{html.escape(f"{dataset}: {note}")}</p>'
+    yield from _origin(one.settings, one.runs)
+    noted = notes_of(one.settings)
+    for note in dict.fromkeys(noted.values()):
+        datasets = ", ".join(dataset for dataset, own in noted.items() if own == note)
+        yield f'<p class="note">{html.escape(f"{datasets}: {note}")}</p>'
     if one.table:
         yield "<h3>Scores</h3>" + _sortable(one.table, f"Scores: {_title(one)}")
     elif one.runs:
@@ -238,13 +227,11 @@ def _section(one: _Found) -> Iterator[str]:
         yield "<h3>Paired differences</h3>"
         yield _sortable(one.differences, f"Differences: {_title(one)}")
     if one.figures:
-        pictures = [
-            picture(
-                png, (words := _words(name)), f"{words}: figure of {one.experiment}, {one.track} track"
-            )
-            for name, png in one.figures.items()
-        ]
-        yield f'<h3>Figures</h3><div class="row">{"".join(pictures)}</div>'
+        yield "<h3>Figures</h3>"
+        for name, png in one.figures.items():
+            described = f"{_words(name)}: figure of {one.experiment}, {one.track} track"
+            file = quote(f"{one.experiment}/{one.track}/{name}.png")
+            yield picture(png, CAPTIONS.get(name, _words(name)), described, file)
     yield "</section>"
 
 
@@ -253,12 +240,15 @@ def _words(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _origin(settings: Mapping[str, Any]) -> Iterator[str]:
+def _origin(settings: Mapping[str, Any], finished: int) -> Iterator[str]:
     """Commands, commits and times; the settings themselves."""
     runs = settings.get("runs", [])
     if runs:
         seconds = float(sum(run.get("seconds") or 0 for run in runs))
         told = [f"{_count(len(runs), 'command')}", f"{_duration(seconds)} in all"]
+        counted = sum(run.get("runs") or 0 for run in runs)
+        if counted < finished:
+            told.append(f"which wrote down {counted} of the {finished} runs as theirs")
         commits = list(dict.fromkeys(str(run["commit"]) for run in runs if run.get("commit")))
         if commits:
             told.append(f"commit {', '.join(commits)}")
@@ -267,6 +257,8 @@ def _origin(settings: Mapping[str, Any]) -> Iterator[str]:
         for run in runs:
             began, ended, commit = (run.get(name, "?") for name in ("started", "finished", "commit"))
             times = f"{_time(began)} to {_time(ended)}, commit {commit}"
+            if run.get("runs"):
+                times += f", {_count(run['runs'], 'run')}"
             command = html.escape(str(run.get("command", "?")))
             yield f'<pre class="command">{command}</pre>'
             yield f'<p class="note">{html.escape(times)}</p>'
@@ -329,7 +321,7 @@ def _cell(text: str, kind: str) -> str:
 def _glossary(found: Sequence[_Found]) -> Iterator[str]:
     """What the metrics on the page mean."""
     metrics = dict.fromkeys(row["metric"] for one in found for row in one.table if "metric" in row)
-    told = {name: _EXPLAINED.get(_full(name)) for name in metrics}
+    told = {name: SCORES.get(_full(name)) for name in metrics}
     entries = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
         for name, text in told.items()

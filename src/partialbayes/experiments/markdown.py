@@ -30,6 +30,9 @@ _LABELS = {
     "accuracy_particles": "accuracy of particles",
     "brier": "Brier score",
     "auroc_mutual_information": "AUROC of mutual information",
+    "auroc_entropy": "AUROC of entropy",
+    "classwise_ece": "class-wise ECE",
+    "adaptive_ece": "adaptive ECE",
     "psi": "ψ",
     "best_psi": "best ψ",
     "psi_error": "error of ψ",
@@ -50,7 +53,8 @@ not methods with less than half of the repeats of others. The paper's RMSE, ECE 
 averages over particles and stand beside ours of that kind; where "of particles" is not said, ours are
 of the mixture. Differences to OHSMC are over the repeats that both finished; below two standard
 errors they are a tie. Where the best is a target (coverage 0.90, an error of zero) they are those of
-the distance to it. Repeats on one table of data share rows, so their errors are somewhat too small. †
+the distance to it. The validation NLPD is on the scale of training, where targets are standardised.
+Repeats on one table of data share rows, so their errors are somewhat too small. †
 Some runs diverged and are in no mean."""
 
 
@@ -185,6 +189,15 @@ def _notes(dataset: str, methods: Sequence[str], runs: Runs, diverged: dict[str,
     else:
         each = ", ".join(f"{name} {count}" for name, count in counts.items())
         text = f"Repeats differ: {each}."
+    missing = {
+        (key[2], key[1]): len(values)
+        for key, values in runs.items()
+        if key[0] == dataset and len(values) < counts[key[1]]
+    }
+    for metric in dict.fromkeys(metric for metric, _ in missing):
+        few = {name: count for (one, name), count in missing.items() if one == metric}
+        each = ", ".join(f"{name} {count}" for name, count in few.items())
+        text += f" Fewer have a {_label(metric)}: {each}."
     if diverged:
         each = ", ".join(f"{name} {count} of {counts[name]}" for name, count in diverged.items())
         text += f" Diverged: {each}."

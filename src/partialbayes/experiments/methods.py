@@ -29,14 +29,7 @@ def candidates(method: str, model: Model, setting: Setting, num_steps: int) -> C
         setting: The numbers.
         num_steps: Steps of the whole training, which a falling rate needs to know.
     """
-    require_method(method)
     return METHODS[method](model, setting, _optimizer(setting, num_steps))
-
-
-def require_method(method: str) -> None:
-    """Refuse a name that is in no table."""
-    if method not in METHODS:
-        raise ValueError(f"methods must be among {', '.join(METHODS)}, not {method!r}.")
 
 
 def _optimizer(setting: Setting, num_steps: int) -> optax.GradientTransformation:

@@ -25,7 +25,7 @@ from partialbayes.algorithms import map_estimate, ohsmc, then
 from partialbayes.experiments.methods import averaging
 from partialbayes.experiments.pictures import keep_novelty
 from partialbayes.experiments.results import Results
-from partialbayes.experiments.settings import Experiment, Swag, Track
+from partialbayes.experiments.settings import QUICK_NOTE, Experiment, Swag, Track
 from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.likelihoods import categorical
 from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error
@@ -116,6 +116,7 @@ def quick(setting: MnistSetting) -> MnistSetting:
         swag=Swag(2, 2),
         test_rows=10,
         repeats=1,
+        note=QUICK_NOTE,
     )
 
 
@@ -158,8 +159,8 @@ def run_mnist(
     progress: bool = True,
 ) -> Results:
     """Run what is not yet in the folder; the arguments are those of `runner.run_experiment`."""
-    results = Results(folder, Experiment("mnist", setting.track, (setting,)))
     digits, clothes = data.mnist(data_dir), data.fashion_mnist(data_dir)
+    results = Results(folder, Experiment("mnist", setting.track, (setting,)))
     model = partial_bnn(cnn(), "layers/0/**", categorical())
     done = results.finished()
     for repeat in range(setting.repeats if repeats is None else repeats):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from partialbayes import data
 from partialbayes.checks import require_count
 from partialbayes.data.facts import STANDARD_SPLITS
 from partialbayes.experiments import crescent_runs, mnist, pictures, runner
 from partialbayes.experiments.draw import write_figures
 from partialbayes.experiments.index import write_index
-from partialbayes.experiments.settings import Track, experiment
+from partialbayes.experiments.problems import problem
+from partialbayes.experiments.settings import REGRESSION_SETS, TRACKS, Track, experiment
 from partialbayes.experiments.summary import write_tables
 
 EXPERIMENTS = ("crescent", "regression", "moons", "uci", "mnist")
@@ -29,19 +32,81 @@ def of_all(track: Track, methods: Sequence[str] | None) -> dict[str, Sequence[st
     if methods is None:
         return dict.fromkeys(names)
     known = {name: _methods_of(name, track) for name in names}
-    unknown = set(methods).difference(*known.values())
-    if unknown:
-        raise ValueError(f"no experiment has the methods {', '.join(sorted(unknown))}.")
+    everywhere = list(dict.fromkeys(method for own in known.values() for method in own))
+    _require_known("methods", methods, everywhere, f"the {track} track")
     own = {name: [method for method in methods if method in known[name]] for name in names}
     return {name: chosen for name, chosen in own.items() if chosen}
 
 
-def _methods_of(name: str, track: Track) -> set[str]:
+def _settings_of(name: str, track: Track) -> tuple[Any, ...]:
     if name == "crescent":
-        return set(crescent_runs.CrescentSetting().methods)
+        return (crescent_runs.CrescentSetting(),)
     if name == "mnist":
-        return set(mnist.MnistSetting().methods)
-    return {method for setting in experiment(name, track).settings for method in setting.methods}
+        return (mnist.MnistSetting(),)
+    return experiment(name, track).settings
+
+
+def _methods_of(name: str, track: Track) -> list[str]:
+    settings = _settings_of(name, track)
+    return list(dict.fromkeys(method for setting in settings for method in setting.methods))
+
+
+def _require_known(what: str, names: Sequence[str], known: Sequence[str], whose: str) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{what} of {whose} are {', '.join(known)}; there is no {', '.join(unknown)}.")
+
+
+def require_possible(
+    name: str,
+    *,
+    track: Track = "paper",
+    repeats: int | None = None,
+    methods: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    data_dir: str | Path | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Say what is wrong with a request before hours of work, or a folder, are spent on it.
+
+    Real data are looked for, and downloaded where they are not there yet.
+
+    Args:
+        name: As in `reproduce`, like the others.
+        track: Which one.
+        repeats: Runs of each method.
+        methods: Those to run.
+        datasets: Those to run on.
+        data_dir: Where real data are.
+        jobs: Processes.
+    """
+    if name not in EXPERIMENTS:
+        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, not {name!r}.")
+    if track not in TRACKS:
+        raise ValueError(f"track must be one of {', '.join(TRACKS)}, not {track!r}.")
+    if track == "best" and name not in BEST_EXPERIMENTS:
+        raise ValueError(f"{name} has the track paper alone; best is for regression, moons and uci.")
+    known = {setting.dataset: setting for setting in _settings_of(name, track)}
+    _require_known("methods", methods or (), _methods_of(name, track), f"{name} in the {track} track")
+    _require_known("datasets", datasets or (), list(known), name)
+    chosen = datasets or list(known)
+    if jobs is not None:
+        require_count("jobs", jobs, "or none for as many as there are processors.")
+    if repeats is not None:
+        require_count("repeats", repeats, "for example repeats=10.")
+        split = [one for one in chosen if track == "best" and one in REGRESSION_SETS]
+        if split and repeats > STANDARD_SPLITS:
+            raise ValueError(
+                f"repeats is {repeats}, but {', '.join(split)} have {STANDARD_SPLITS} standard splits: "
+                "give no more, or name other datasets."
+            )
+    folder = None if data_dir is None else Path(data_dir)
+    if folder is not None and not folder.is_dir():
+        raise data.MissingDataError(f"data_dir is {folder}, and there is no such folder.")
+    if name == "mnist":
+        data.mnist(folder), data.fashion_mnist(folder)
+    for dataset in chosen if name == "uci" else ():
+        problem(known[dataset], folder)
 
 
 def reproduce(
@@ -78,16 +143,16 @@ def reproduce(
     Returns:
         The folder written.
     """
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, not {name!r}.")
-    if track == "best" and name not in BEST_EXPERIMENTS:
-        raise ValueError(f"{name} has the track paper alone; best is for regression, moons and uci.")
-    if repeats is not None:
-        require_count("repeats", repeats, "for example repeats=10.")
-        if (name, track) == ("uci", "best") and repeats > STANDARD_SPLITS:
-            raise ValueError(
-                f"repeats is {repeats}, but there are {STANDARD_SPLITS} standard splits; give no more."
-            )
+    require_possible(
+        name,
+        track=track,
+        repeats=repeats,
+        methods=methods,
+        datasets=datasets,
+        data_dir=data_dir,
+        jobs=jobs,
+    )
+    methods, datasets = (names and tuple(dict.fromkeys(names)) for names in (methods, datasets))
     folder = Path(out) / name / track
     real = None if data_dir is None else Path(data_dir)
     if name == "crescent":

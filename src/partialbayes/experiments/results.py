@@ -1,8 +1,9 @@
 """A folder of results that fills as runs finish and survives being stopped.
 
 ``per_run.csv`` has a block of lines for each finished run, the last of them its ``seconds``; a block
-that was cut off is removed by the next run that comes. ``settings.json`` says what the runs were made
-with, so that runs of two settings never come into one table.
+that was cut off is removed when the folder is opened, or by the next run that comes.
+``settings.json`` says what the runs were made with, so that runs of two settings never come into one
+table.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class Results:
         self._experiment = experiment
         self._begun, self._added, self._commit = time.time(), 0, _commit()  # of the code as it runs
         folder.mkdir(parents=True, exist_ok=True)
+        if self.file.exists():
+            with _locked(self.file) as file:
+                _drop_partial_block(file)
         self._require_same_settings()
 
     def finished(self) -> set[tuple[str, str, int]]:
@@ -52,8 +56,14 @@ class Results:
         if not self.file.exists():
             return set()
         lines = self.file.read_text().rpartition("\n")[0].splitlines()[1:]  # a cut line does not count
-        rows = (line.split(",") for line in lines)
-        return {(row[0], row[1], int(row[2])) for row in rows if len(row) == 5 and row[3] == LAST}
+        rows = [line.split(",") for line in lines]
+        last = [row for row in rows if len(row) == 5 and row[3] == LAST]
+        for row in last:
+            if not row[2].isdecimal():
+                raise ValueError(
+                    f"{self.file} has the line {','.join(row)!r}, whose repeat is no number."
+                )
+        return {(row[0], row[1], int(row[2])) for row in last}
 
     def methods(self) -> tuple[str, ...]:
         """The methods of the finished runs, in the order of the declaration."""
@@ -110,7 +120,14 @@ class Results:
 
     def _read_settings(self) -> dict[str, Any] | None:
         path = self.folder / "settings.json"
-        content: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            content: dict[str, Any] = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(
+                f"{path} is damaged ({error}): put it right, or name another folder by --out."
+            ) from error
         return content
 
     def _write_settings(self, content: dict[str, Any]) -> None:

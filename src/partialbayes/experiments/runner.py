@@ -17,10 +17,17 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from partialbayes.batches import num_batches
-from partialbayes.experiments.methods import ONE_AT_A_TIME, Candidates, candidates, require_method
+from partialbayes.experiments.methods import ONE_AT_A_TIME, Candidates, candidates
 from partialbayes.experiments.problems import Problem, Run, problem
 from partialbayes.experiments.results import Results
-from partialbayes.experiments.settings import Experiment, Hmc, Setting, Swag, training_key
+from partialbayes.experiments.settings import (
+    QUICK_NOTE,
+    Experiment,
+    Hmc,
+    Setting,
+    Swag,
+    training_key,
+)
 from partialbayes.fit import Fit
 from partialbayes.many import fit_many
 from partialbayes.metrics import evaluate, over_particles, rmse
@@ -68,9 +75,7 @@ def run_experiment(
         jobs: As in `sweep`.
         progress: Whether to show a progress bar.
     """
-    chosen = _chosen(experiment, datasets)
-    for setting in chosen:
-        problem(setting, data_dir)  # data that cannot be had are said before anything is run
+    chosen = [one for one in experiment.settings if datasets is None or one.dataset in datasets]
     results = Results(folder, experiment)
     done = results.finished()
     tasks = [
@@ -86,17 +91,6 @@ def run_experiment(
             _log(task, scored)
             bar.update()
     return results
-
-
-def _chosen(experiment: Experiment, datasets: Sequence[str] | None) -> list[Setting]:
-    """The settings of the data sets asked for, in that order."""
-    known = {setting.dataset: setting for setting in experiment.settings}
-    unknown = [name for name in datasets or () if name not in known]
-    if unknown:
-        raise ValueError(
-            f"datasets of {experiment.name} are {', '.join(known)}; there is no {', '.join(unknown)}."
-        )
-    return [known[name] for name in datasets] if datasets else list(known.values())
 
 
 def _missing(
@@ -118,7 +112,6 @@ def in_groups(setting: Setting, method: str, repeats: Sequence[int]) -> Iterator
         method: As in the tables.
         repeats: The runs.
     """
-    require_method(method)
     size = 1 if method in ONE_AT_A_TIME else setting.at_once
     for begin in range(0, len(repeats), size):
         yield tuple(repeats[begin : begin + size])
@@ -248,6 +241,7 @@ def quick(experiment: Experiment) -> Experiment:
                 swag=Swag(5, 3),
                 repeats=min(setting.repeats, 2),
                 at_once=2,
+                note=QUICK_NOTE,
             )
             for setting in experiment.settings
         ),

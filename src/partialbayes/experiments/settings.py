@@ -18,6 +18,8 @@ from partialbayes.types import PRNGKey
 Track: TypeAlias = Literal["paper", "best"]
 TRACKS: tuple[Track, ...] = ("paper", "best")
 
+QUICK_NOTE = "Made by --quick, to see that everything runs: these numbers mean nothing."
+
 PAPER_METHODS = ("OHSMC", "MAP-HMC", "SGSMC-HMC", "SWAG", "VB", "MAP")
 BEST_METHODS = (
     "OHSMC",

@@ -59,26 +59,26 @@ def read_rows(path: Path) -> list[Row]:
     Args:
         path: The file.
     """
+    numbers = ("mean", "std", "se", "paper_mean", "paper_std")
+    return [Row(**line) for line in _lines(path, numbers)]
+
+
+def read_differences(path: Path) -> list[Difference]:
+    """The lines of a ``differences.csv``.
+
+    Args:
+        path: The file.
+    """
+    return [Difference(**line) for line in _lines(path, ("mean", "se"))]
+
+
+def _lines(path: Path, numbers: Sequence[str]) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-
-    def number(text: str) -> float | None:
-        return float(text) if text else None
-
-    return [
-        Row(
-            dataset=line["dataset"],
-            method=line["method"],
-            metric=line["metric"],
-            mean=number(line["mean"]),
-            std=number(line["std"]),
-            se=number(line["se"]),
-            repeats=int(line["repeats"]),
-            paper_mean=number(line["paper_mean"]),
-            paper_std=number(line["paper_std"]),
-        )
-        for line in lines
-    ]
+        lines: list[dict[str, Any]] = list(csv.DictReader(file))
+    for line in lines:
+        line |= {name: float(line[name]) if line[name] else None for name in numbers}
+        line["repeats"] = int(line["repeats"])
+    return lines
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
