@@ -105,7 +105,7 @@ def test_it_says_how_many_runs_no_command_tells_of(tmp_path):
         file.writelines(f"moons,VB,{repeat},seconds,1.5\n" for repeat in range(3))
     (folder / "traces.png").write_bytes(png())
     text = write_index(tmp_path).read_text()
-    assert "which wrote down 1 of the 3 runs as theirs" in text
+    assert "known to have made 1 of the 3 runs" in text
     assert "<figcaption>ψ over training, of run 0." in text
 
 
@@ -118,7 +118,7 @@ def test_it_says_where_the_numbers_come_from(page):
         *('<a href="moons/paper/predictive_samples.png">', "set 0, set 1: with few rows"),
     ):
         assert words in text, words
-    assert "runs as theirs" not in text
+    assert "known to have made" not in text
     assert "<script>document" not in text
     assert "http" not in text
 

@@ -247,8 +247,8 @@ def _origin(settings: Mapping[str, Any], finished: int) -> Iterator[str]:
         seconds = float(sum(run.get("seconds") or 0 for run in runs))
         told = [f"{_count(len(runs), 'command')}", f"{_duration(seconds)} in all"]
         counted = sum(run.get("runs") or 0 for run in runs)
-        if counted < finished:
-            told.append(f"which wrote down {counted} of the {finished} runs as theirs")
+        if 0 < counted < finished:  # the first commands did not count
+            told.append(f"known to have made {counted} of the {finished} runs")
         commits = list(dict.fromkeys(str(run["commit"]) for run in runs if run.get("commit")))
         if commits:
             told.append(f"commit {', '.join(commits)}")
