@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,22 @@ class StalledError(RuntimeError):
         )
 
 
+class ShortfallWarning(UserWarning):
+    """The tempering ended at the posterior, but its particles are far from where that is high.
+
+    Example:
+        >>> import warnings
+        >>> from partialbayes.stalled import ShortfallWarning
+        >>> warnings.simplefilter("error", ShortfallWarning)  # to stop at one
+        >>> warnings.simplefilter("default", ShortfallWarning)
+    """
+
+
+_LARGEST_SHORTFALL = 1.0  # twice what a normal posterior has between its mode and a typical draw
+
+
 def require_arrival(report: Report, fit: Any = None) -> None:
-    """Raise where a tempered sampler (of any member) stopped short of the posterior."""
+    """Raise where a tempered sampler (of any member) stopped short, warn where its moves lagged."""
     if "temperatures" not in report:
         return
     evidence = np.asarray(report["log_evidence"]).reshape(-1)
@@ -53,6 +68,16 @@ def require_arrival(report: Report, fit: Any = None) -> None:
         taken = int(np.isfinite(paths[run]).sum())
         remedy = _remedy(ess[run, :taken], acceptance[run, :taken], steps)
         raise StalledError(paths[run, :taken], remedy, fit)
+    shortfall = float(np.max(np.asarray(report["shortfall"])))
+    if shortfall > _LARGEST_SHORTFALL:
+        message = (
+            f"tempering has not reached the posterior, and its evidence is too low: a particle of the "
+            f"stage before has a log-density higher by {shortfall:.3g} for each random weight than the "
+            "new ones on average, where a normal posterior has at most about 0.5. Use more particles, "
+            "several times as many as there are random weights, or longer moves, such as "
+            "kernel=adapted_hamiltonian(32, 12)."
+        )
+        warnings.warn(message, ShortfallWarning, stacklevel=3)  # the line that called fit or refine
 
 
 def _remedy(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
+from partialbayes.stalled import ShortfallWarning
 from partialbayes.weights import uniform_log_weights, weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 
@@ -48,6 +49,15 @@ def check(refined):
 
 def test_posterior_and_evidence_are_those_of_the_oracle():
     check(from_prior())
+
+
+def test_moves_that_do_not_follow_are_warned_of():
+    """Five draws of the prior that stand still are nowhere near; draws of the posterior tell."""
+    mean, covariance = ORACLE.posterior(PSI)
+    exact = jax.random.multivariate_normal(jax.random.key(9), mean, covariance, (100,))
+    still = pb.kernels.random_walk_metropolis(1e-12)
+    with pytest.warns(ShortfallWarning, match=r"higher by .* for each random weight"):
+        pb.refine(ORACLE.model, posterior_of(exact), DATA, num_particles=5, kernel=still)
 
 
 def test_the_discrepancy_tells_a_right_posterior_from_a_wrong_one():

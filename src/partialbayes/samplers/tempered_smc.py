@@ -45,7 +45,10 @@ def tempered_smc(
     The report holds ``log_evidence`` and its ``standard_error``, and for each step the
     ``temperatures``, ``ess`` and ``acceptance`` (of the moves at that temperature), NaN past the
     last step taken. If the last temperature is not 1 the path stalled, and the evidence is NaN;
-    `fit` and `refine` raise a `StalledError` then.
+    `fit` and `refine` raise a `StalledError` then. ``shortfall`` is how much higher, in nats for each
+    random weight, the posterior density of the best particle of the first stage is than that of the
+    new ones on average: at most about 1/2 for a normal posterior. Where it is more than 1 the moves
+    did not follow the targets, and `fit` and `refine` warn (`ShortfallWarning`).
 
     Args:
         num_particles: J.
@@ -107,7 +110,12 @@ def tempered_smc(
         reached = run.temperatures[run.num_steps - 1] == 1.0
         everything = jnp.ones(family.num_rows, run.temperatures.dtype)
         variance = relative_variance(run.cloud, mutation)
-        cloud, acceptance = mutation.step(key_last, run.cloud, between(family, everything, everything))
+        target = between(family, everything, everything)
+        cloud, acceptance = mutation.step(key_last, run.cloud, target)
+        known = jax.vmap(target.log_density)(posterior.particles.values).max()
+        typical = jnp.exp(cloud.particles.log_weights) @ jax.vmap(target.log_density)(
+            cloud.particles.values
+        )
 
         def unless_stalled(value: Array) -> Array:
             return jnp.where(reached, value, jnp.nan)
@@ -119,6 +127,7 @@ def tempered_smc(
             "temperatures": run.temperatures,
             "ess": run.record.ess,
             "acceptance": moves,
+            "shortfall": unless_stalled((known - typical) / model.split.dim),
         }
         return Posterior(posterior.psi, cloud.particles), report
 
