@@ -234,3 +234,19 @@ def test_adapted_metropolis_survives_a_cloud_of_one_point():
     particles = pb.Particles(jnp.ones((2, 2)), uniform_log_weights(2))
     moved = one_move(pb.kernels.adapted_metropolis(), particles, POSTERIOR.target())
     assert bool(jnp.isfinite(moved.values).all())
+
+
+def test_adapted_hamiltonian_follows_directions_far_narrower_than_others():
+    """Of twenty correlated weights; correlations not quite believed would make every step too short."""
+    dim, count = 20, 200
+    narrow = np.full((dim, dim), 0.9999) + 1e-4 * np.eye(dim)
+    posterior = Gaussian(np.zeros(dim), narrow, Moments(jnp.zeros(dim), jnp.ones(dim)))
+    kernel, target = pb.kernels.adapted_hamiltonian(), posterior.target()
+    step = jax.jit(lambda key, cloud, state: kernel.step(key, cloud, target, state))
+    cloud, state = posterior.draw(count, seed=7), kernel.init(dim)
+    for seed in range(20):  # until the step size has settled
+        before = cloud.values.sum(axis=1)
+        moved = step(jax.random.key(seed), cloud, state)
+        cloud, state = cloud._replace(values=moved.values), moved.state
+    kept = np.corrcoef(before, cloud.values.sum(axis=1))[0, 1]
+    assert abs(kept) < 0.5

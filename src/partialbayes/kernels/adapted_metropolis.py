@@ -60,13 +60,18 @@ def adapted_metropolis(
     return Move(init, step)
 
 
+_LEAST_DOUBT = 1e-3
+
+
 def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
     """The particles' covariance, made positive definite where they are few or have collapsed."""
     covariance = weighted_covariance(particles)
     dim = covariance.shape[0]
-    # The fewer the particles per dimension, the less their correlations are believed.
-    doubt = dim / (dim + effective_sample_size(particles.log_weights))
+    # Correlations are believed, but for what keeps 32 bits positive definite, once there are as many
+    # particles as dimensions: a tenth of doubt would widen a direction a thousand times too narrow
+    # for it by three hundred, and every step would have to be as short as that direction.
+    doubt = jnp.maximum(_LEAST_DOUBT, 1.0 - effective_sample_size(particles.log_weights) / dim)
     variance = jnp.diagonal(covariance)
     # A prior may be too heavy-tailed to have a variance.
     floor = jnp.where(jnp.isfinite(prior.variance), prior.variance, 1.0)
-    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-6 * floor)
+    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-9 * floor)
