@@ -136,7 +136,7 @@ def reproduce(
         data_dir: Where real data are; see `partialbayes.data`.
         out: The folder of all results.
         jobs: Processes; one for each processor by default.
-        small: MNIST as two processor cores do it in about an hour; the others are small already.
+        small: MNIST as a processor core does a run of it in about an hour; the others are small already.
         quick: Few particles and epochs, to see that everything runs; the numbers mean nothing.
         progress: Whether to show a progress bar.
 
@@ -164,7 +164,13 @@ def reproduce(
         images = mnist.MnistSetting()
         images = mnist.quick(images) if quick else mnist.small(images) if small else images
         results = mnist.run_mnist(
-            images, folder, repeats=repeats, methods=methods, data_dir=real, progress=progress
+            images,
+            folder,
+            repeats=repeats,
+            methods=methods,
+            data_dir=real,
+            jobs=jobs,
+            progress=progress,
         )
     else:
         declared = experiment(name, track)
