@@ -2,7 +2,7 @@
 
     y = P(max(x ∗ k + b, 0)),
 
-P the mean over 2 × 2 windows. Three things make it several times faster there than the same
+P the mean over 2 × 2 windows. Four things make it several times faster there than the same
 operations one by one:
 
 - Images go through it in chunks that stay in the cache, so the pre-activations, four times as large
@@ -11,6 +11,8 @@ operations one by one:
 - The gradient of the kernel is a product of matrices over patches; XLA's own, of a convolution
   that many particles share, takes four times as long.
 - An input of few channels needs no convolution: one loop over the taps does everything.
+- With more channels the four places of a window come by Winograd's minimal filtering from the 4 × 4
+  inputs around them: 16 products of channels in place of 36.
 
 **Derivatives.** With the gate s = [x ∗ k + b > 0] fixed, all there is to differentiate is the form
 
@@ -26,7 +28,7 @@ the layer take the particles as more images: nothing else keeps one product of m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -139,7 +141,8 @@ def _forward(images: Array, kernel: Array, bias: Array) -> list[Array]:
         return _by_taps(images, kernel, bias)
 
     def chunk(images: Array) -> list[Array]:
-        return _rectified(_corners(_convolve(images, kernel) + jnp.expand_dims(bias, (0, 1, 2))))
+        shift = jnp.expand_dims(bias, (0, 1, 2))
+        return _rectified([values + shift for values in _convolved_corners(images, kernel)])
 
     joined: list[Array] = _joined(chunk, (images,), _patch_bytes(images))
     return joined
@@ -160,12 +163,47 @@ def _by_taps(images: Array, kernel: Array, bias: Array) -> list[Array]:
     return _rectified([corner(a, b) for a, b in _CORNERS])
 
 
+def _convolved_corners(images: Array, kernel: Array) -> list[Array]:
+    """The convolution at the four places of every window, by Winograd's F(2 × 2, 3 × 3).
+
+    In one dimension the two neighbouring values that inputs d and a filter g make are
+    Aᵀ[(G g) ⊙ (Bᵀ d)]; in two, each of the three transforms goes along both.
+    """
+    rows, height, width = images.shape[0], images.shape[1] // 2, images.shape[2] // 2
+    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    around = [
+        [padded[:, i : i + 2 * height : 2, j : j + 2 * width : 2] for j in range(4)] for i in range(4)
+    ]
+    inputs = jnp.stack(_along_both(_of_inputs, around)).reshape(16, rows * height * width, -1)
+    filters = jnp.stack(_along_both(_of_filter, kernel))
+    products = jnp.einsum("krc,kco->kro", inputs, filters)
+    return _along_both(_to_outputs, products.reshape(4, 4, rows, height, width, -1))
+
+
+def _along_both(transform: Callable[..., list[Array]], grid: Iterable[Iterable[Array]]) -> list[Array]:
+    """Transform rows, then columns. The result goes by columns, so that twice is by rows again."""
+    half = [transform(*row) for row in grid]
+    return [value for column in zip(*half, strict=True) for value in transform(*column)]
+
+
+def _of_inputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
+    return [a - c, b + c, c - b, b - d]
+
+
+def _of_filter(a: Array, b: Array, c: Array) -> list[Array]:
+    return [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c]
+
+
+def _to_outputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
+    return [a + b + c, b - c - d]
+
+
 # The form, with the argument named ``output`` left out.
 
 
 def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[int, int]) -> Array:
     def to_pooled(images: Array, gate: Array) -> Array:
-        pairs = zip(_gates(gate), _corners(_convolve(images, second)), strict=True)
+        pairs = zip(_gates(gate), _convolved_corners(images, second), strict=True)
         return _mean([jnp.where(on, values, 0.0) for on, values in pairs])
 
     def to_images(pooled: Array, gate: Array) -> Array:
