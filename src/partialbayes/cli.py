@@ -143,7 +143,7 @@ class Reproduce:
     jobs: int | None = None
     """Processes; one for each processor by default."""
     small: bool = False
-    """MNIST as two processor cores do it in about an hour."""
+    """MNIST with fewer looks, epochs and gradients: about an hour a run on a processor core."""
     quick: bool = False
     """Few particles and epochs, to see that everything runs; the numbers mean nothing."""
 

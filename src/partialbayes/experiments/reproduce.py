@@ -136,7 +136,8 @@ def reproduce(
         data_dir: Where real data are; see `partialbayes.data`.
         out: The folder of all results.
         jobs: Processes; one for each processor by default.
-        small: MNIST as a processor core does a run of it in about an hour; the others are small already.
+        small: MNIST with fewer looks, epochs and gradients, about an hour a run on a processor core; the
+            others are small already.
         quick: Few particles and epochs, to see that everything runs; the numbers mean nothing.
         progress: Whether to show a progress bar.
 
