@@ -302,7 +302,8 @@ def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, mo
     model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())
     setting = mnist.quick(mnist.MnistSetting())
     task = mnist._Task(setting, method, 0, tmp_path, None, progress=False)
-    found = mnist._train(model, task, (None, None), (None, None))
+    trainer = mnist.algorithm(method, model, setting)
+    found = mnist._train(trainer, task, (None, None), (None, None))
     assert found is (kept if method == "MAP" else None)
 
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,7 +30,7 @@ from partialbayes.experiments.results import Results
 from partialbayes.experiments.settings import QUICK_NOTE, Experiment, Swag, Track
 from partialbayes.fit import Fit, TrainingDivergedError, fit
 from partialbayes.likelihoods import categorical
-from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error
+from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error, nlpd
 from partialbayes.model import partial_bnn
 from partialbayes.networks import cnn
 from partialbayes.parallel.sweeps import sweep
@@ -202,15 +203,22 @@ def _carry_out(task: _Task) -> Scored:
     """Train and score a run."""
     before = time.perf_counter()
     digits, clothes = data.mnist(task.data_dir), data.fashion_mnist(task.data_dir)
-    model = partial_bnn(cnn(), "layers/0/**", categorical())
+    model, trainer = _prepared(task.method, task.setting)
     train, validation = _divided(task.setting, digits, task.repeat)
-    trained = _train(model, task, train, validation)
+    trained = _train(trainer, task, train, validation)
     if trained is None:
         scored = Scored(dict.fromkeys(METRICS, math.nan), np.empty(0), np.empty(0))
     else:
         scored = score(model, trained, task.setting, validation, digits, clothes)
     seconds = time.perf_counter() - before
     return scored._replace(scores=scored.scores | {"seconds": seconds})
+
+
+@lru_cache(maxsize=4)
+def _prepared(method: str, setting: MnistSetting) -> tuple[Model, Algorithm]:
+    """The same objects for every run of a method, so that a process compiles once."""
+    model = partial_bnn(cnn(), "layers/0/**", categorical())
+    return model, algorithm(method, model, setting)
 
 
 def _divided(setting: MnistSetting, digits: data.Images, repeat: int) -> tuple[_Pair, _Pair]:
@@ -221,14 +229,13 @@ def _divided(setting: MnistSetting, digits: data.Images, repeat: int) -> tuple[_
     return train, validation
 
 
-def _train(model: Model, task: _Task, train: _Pair, validation: _Pair) -> Fit | None:
+def _train(trainer: Algorithm, task: _Task, train: _Pair, validation: _Pair) -> Fit | None:
     """A run trained on the first images and looked at by the second.
 
     One that diverged has its best posterior before, as in `runner.score`; None where there is none, or
     a second stage was to follow.
     """
     method, repeat, setting = task.method, task.repeat, task.setting
-    trainer = algorithm(method, model, setting)
     checkpoint = task.folder / f"{method}-{repeat}.checkpoint"
     trained: Fit | None
     try:
@@ -294,11 +301,11 @@ def score(
         each = jax.lax.map(lambda probabilities: metric(probabilities, labels), known.each)
         return float(known.weights @ each)
 
-    ours = jnp.take_along_axis(known.mixed, labels[:, None], axis=1)
+    ours = jnp.take_along_axis(known.mixed, labels[:, None], axis=1)[:, 0]
     least = np.finfo(ours.dtype).tiny  # what is not told from nothing counts as this
     looked_at = log_predictive_density(model, trained.posterior, validation, data_chunk=500)
     scores = {
-        "nlpd": float(-jnp.log(jnp.maximum(ours, least)).mean()),
+        "nlpd": float(nlpd(jnp.log(jnp.maximum(ours, least)))),
         "ece": float(expected_calibration_error(known.mixed, labels)),
         "ece_particles": averaged(expected_calibration_error),
         "accuracy": float(accuracy(known.mixed, labels)),
@@ -306,7 +313,7 @@ def score(
         "brier": float(brier(known.mixed, labels)),
         "auroc_mutual_information": float(auroc(known.information, unknown.information)),
         "auroc_entropy": float(auroc(_entropy(known.mixed), _entropy(unknown.mixed))),
-        "validation_nlpd": float(-looked_at.mean()),
+        "validation_nlpd": float(nlpd(looked_at)),
     }
     return Scored(scores, np.asarray(known.information), np.asarray(unknown.information))
 

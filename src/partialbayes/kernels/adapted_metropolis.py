@@ -68,8 +68,8 @@ def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "di
     covariance = weighted_covariance(particles)
     dim = covariance.shape[0]
     # Correlations are believed, but for what keeps 32 bits positive definite, once there are as many
-    # particles as dimensions: a tenth of doubt would widen a direction a thousand times too narrow
-    # for it by three hundred, and every step would have to be as short as that direction.
+    # particles as dimensions. With a doubt of a tenth, a direction a thousand times narrower than the
+    # others would be taken for 300 times as wide as it is, and all steps be cut to its true width.
     doubt = jnp.maximum(_LEAST_DOUBT, 1.0 - effective_sample_size(particles.log_weights) / dim)
     variance = jnp.diagonal(covariance)
     # A prior may be too heavy-tailed to have a variance.

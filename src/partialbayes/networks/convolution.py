@@ -28,7 +28,7 @@ the layer take the particles as more images: nothing else keeps one product of m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -40,6 +40,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, UInt8
+
+from partialbayes.networks.winograd import convolved_corners
 
 _TAPS = tuple(product(range(3), range(3)))
 _CORNERS = tuple(product(range(2), range(2)))  # of a window of the pooling; one bit of the gate each
@@ -142,7 +144,7 @@ def _forward(images: Array, kernel: Array, bias: Array) -> list[Array]:
 
     def chunk(images: Array) -> list[Array]:
         shift = jnp.expand_dims(bias, (0, 1, 2))
-        return _rectified([values + shift for values in _convolved_corners(images, kernel)])
+        return _rectified([values + shift for values in convolved_corners(images, kernel)])
 
     joined: list[Array] = _joined(chunk, (images,), _patch_bytes(images))
     return joined
@@ -163,47 +165,12 @@ def _by_taps(images: Array, kernel: Array, bias: Array) -> list[Array]:
     return _rectified([corner(a, b) for a, b in _CORNERS])
 
 
-def _convolved_corners(images: Array, kernel: Array) -> list[Array]:
-    """The convolution at the four places of every window, by Winograd's F(2 × 2, 3 × 3).
-
-    In one dimension the two neighbouring values that inputs d and a filter g make are
-    Aᵀ[(G g) ⊙ (Bᵀ d)]; in two, each of the three transforms goes along both.
-    """
-    rows, height, width = images.shape[0], images.shape[1] // 2, images.shape[2] // 2
-    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    around = [
-        [padded[:, i : i + 2 * height : 2, j : j + 2 * width : 2] for j in range(4)] for i in range(4)
-    ]
-    inputs = jnp.stack(_along_both(_of_inputs, around)).reshape(16, rows * height * width, -1)
-    filters = jnp.stack(_along_both(_of_filter, kernel))
-    products = jnp.einsum("krc,kco->kro", inputs, filters)
-    return _along_both(_to_outputs, products.reshape(4, 4, rows, height, width, -1))
-
-
-def _along_both(transform: Callable[..., list[Array]], grid: Iterable[Iterable[Array]]) -> list[Array]:
-    """Transform rows, then columns. The result goes by columns, so that twice is by rows again."""
-    half = [transform(*row) for row in grid]
-    return [value for column in zip(*half, strict=True) for value in transform(*column)]
-
-
-def _of_inputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
-    return [a - c, b + c, c - b, b - d]
-
-
-def _of_filter(a: Array, b: Array, c: Array) -> list[Array]:
-    return [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c]
-
-
-def _to_outputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
-    return [a + b + c, b - c - d]
-
-
 # The form, with the argument named ``output`` left out.
 
 
 def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[int, int]) -> Array:
     def to_pooled(images: Array, gate: Array) -> Array:
-        pairs = zip(_gates(gate), _convolved_corners(images, second), strict=True)
+        pairs = zip(_gates(gate), convolved_corners(images, second), strict=True)
         return _mean([jnp.where(on, values, 0.0) for on, values in pairs])
 
     def to_images(pooled: Array, gate: Array) -> Array:
