@@ -38,6 +38,24 @@ def test_work_is_spread_over_processes_of_one_thread(monkeypatch):
     assert "NPROC" not in os.environ
 
 
+def test_processes_are_not_shared_with_others_that_use_joblib(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
+
+    def theirs():
+        calls = [joblib.delayed(where_it_ran)(task) for task in range(3)]
+        return {found[1:] for found in joblib.Parallel(n_jobs=2)(calls)}
+
+    def ours():
+        return dict(pb.parallel.sweep(where_it_ran, [1, 2, 3], jobs=2)).values()
+
+    flags = os.environ["XLA_FLAGS"]
+    assert theirs() == {(flags, None)}
+    first = ours()
+    assert {found[1:] for found in first} == {(f"{flags} --xla_cpu_multi_thread_eigen=false", "1")}
+    assert {found[0] for found in first} & {found[0] for found in ours()}  # kept for the next sweep
+    assert theirs() == {(flags, None)}
+
+
 def test_one_job_stays_in_this_process():
     assert [found[0] for _, found in pb.parallel.sweep(where_it_ran, [1, 2], jobs=1)] == [
         os.getpid()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from partialbayes.checks import require_count
 
@@ -64,8 +64,8 @@ def _sweep(
             return
     if not is_local and not getattr(backend, "uses_threads", False):
         _require_sendable(function)
-    with _one_thread_each() if is_local else nullcontext():
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+    with _one_thread_each() if is_local else nullcontext({}) as workers:
+        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, **workers)
         calls = (joblib.delayed(_numbered)(function, *pair) for pair in enumerate(tasks))
         for number, result in parallel(calls):
             yield tasks[number], result
@@ -94,15 +94,24 @@ def _processors() -> int:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started in here run XLA on one thread; this one is not touched."""
+def _one_thread_each() -> Iterator[dict[str, Any]]:
+    """Processes started in here run XLA on one thread; this one is not touched.
+
+    Gives what joblib has to be told. It keeps its processes for whoever calls it next in the same
+    words, so that without an initializer of our own we would get threads that others have set, and they
+    ours.
+    """
     before = dict(os.environ)
-    flags = before.get("XLA_FLAGS", "")
-    os.environ |= {"NPROC": "1", "XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip()}
+    flags = f"{before.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    os.environ |= {"NPROC": "1", "XLA_FLAGS": flags}
     try:
-        yield
+        yield {"initializer": _of_a_sweep, "initargs": (flags,)}
     finally:
         for name in ("NPROC", "XLA_FLAGS"):
             os.environ.pop(name)
             if name in before:
                 os.environ[name] = before[name]
+
+
+def _of_a_sweep(flags: str) -> None:
+    """Nothing to do: its name and argument tell the processes of a sweep from others."""
