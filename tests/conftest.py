@@ -8,10 +8,12 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-# Many tests compile the same programs: workers, processes they start and the next run share them.
+# Compiling is most of the work. Many tests compile the same programs: workers, processes they start and
+# the next run share them. And where a test does not compute for long, LLVM is quick rather than good.
 _SHARED = {
     "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "programs"),
     "jax_persistent_cache_min_compile_time_secs": 0.2,
+    "jax_disable_most_optimizations": True,
 }
 for _name, _value in _SHARED.items():
     if _name.upper() not in os.environ:
@@ -24,12 +26,13 @@ install_import_hook("partialbayes", "beartype.beartype")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def programs_let_go():
-    """Lets compiled programs go after each module.
+def programs(request):
+    """Compiled well for long runs, the statistical ones, and let go after each module.
 
     Every program holds some dozens of memory maps, and Linux allows a process 65,530: a worker that
     keeps the programs of half the suite dies of it.
     """
+    jax.config.update("jax_disable_most_optimizations", request.path.parent.name != "statistical")
     yield
     jax.clear_caches()
     gc.collect()

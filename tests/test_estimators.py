@@ -50,9 +50,8 @@ CHECKS = """
 
 @pytest.mark.parametrize("name", ["PartialBNNRegressor", "PartialBNNClassifier"])
 def test_scikit_learns_own_checks(name):
-    """In a process of their own, where XLA compiles the fifteen shapes quickly rather than well."""
-    flags = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
-    environment = os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT / "src")}
+    """In a process of their own, where warnings are no errors and types are not checked."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", textwrap.dedent(CHECKS), name]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr[-2000:]
