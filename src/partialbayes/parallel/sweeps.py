@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from partialbayes.checks import require_count
@@ -64,7 +64,9 @@ def _sweep(
             return
     if not is_local and not getattr(backend, "uses_threads", False):
         _require_sendable(function)
-    with _one_thread_each() if is_local else nullcontext({}) as workers:
+    setting: AbstractContextManager[dict[str, Any]]
+    setting = _one_thread_each() if is_local else nullcontext({})
+    with setting as workers:
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, **workers)
         calls = (joblib.delayed(_numbered)(function, *pair) for pair in enumerate(tasks))
         for number, result in parallel(calls):
