@@ -1,8 +1,10 @@
-# Every target makes its own virtual environment from the hashed lock, once.
+# Every target makes its own virtual environment from the hashed lock, once. Only what is locked is
+# installed and nothing is resolved (--no-deps), so that no later release can change or break it.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test test-all docs figures bench tables studies lint format lock clean
 
@@ -13,8 +15,9 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "partialbayes needs Python 3.11 or newer: make PYTHON=/path/to/python $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PIP) --no-deps --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check
 	@touch $(READY)
 
 demo: $(READY)   ## train on two moons, print the table, write demo/two_moons.png
@@ -54,9 +57,9 @@ format: $(READY) ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock:            ## write requirements.lock anew (needs uv)
+lock:            ## write requirements.lock anew (needs uv; UPGRADE=--upgrade takes the newest versions)
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-	    --generate-hashes --no-header -o requirements.lock
+	    --generate-hashes --no-header --no-strip-extras $(UPGRADE) -o requirements.lock
 
 clean:           ## remove the environment and the caches
 	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache
