@@ -60,7 +60,7 @@ format: $(READY) ## let ruff rewrite the files
 lock:            ## write requirements.lock anew (needs uv; UPGRADE=--upgrade takes the newest versions)
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 	    --generate-hashes --no-header --no-strip-extras $(UPGRADE) -o requirements.lock
-	uv run --no-project --with packaging --with pip python tools/record_requirements.py
+	uv run --no-project --with packaging --with pip python -m tools.record_requirements
 
 clean:           ## remove the environment and the caches
 	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache

@@ -6,8 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
-
-from tests.lock import Pin, gaps, locked, relevant
+from tools.lock import Pin, gaps, key, locked, relevant
 
 ROOT = Path(__file__).parents[1]
 PINS = locked(ROOT / "requirements.lock")
@@ -30,9 +29,7 @@ def test_the_record_is_of_this_lock():
 
 
 def test_the_record_is_what_installed_distributions_say():
-    installed = {
-        f"{one.name.lower().replace('_', '-')}=={one.version}": one for one in metadata.distributions()
-    }
+    installed = {key(one.name, one.version): one for one in metadata.distributions()}
     checked = [pin for pin in PINS if pin.key in installed]
     assert len(checked) > 100
     for pin in checked:

@@ -1,4 +1,4 @@
-"""Reads requirements.lock and says what it lacks, on every Python and platform it serves."""
+"""Read requirements.lock and find what it lacks, on every Python and platform it serves."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,7 +7,11 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-_PLATFORMS = {"linux": ("posix", "Linux"), "darwin": ("posix", "Darwin"), "win32": ("nt", "Windows")}
+_PLATFORMS = {
+    "linux": ("posix", "Linux", "x86_64"),
+    "darwin": ("posix", "Darwin", "arm64"),
+    "win32": ("nt", "Windows", "AMD64"),
+}
 ENVIRONMENTS = [
     {
         "python_version": python,
@@ -15,12 +19,12 @@ ENVIRONMENTS = [
         "implementation_name": "cpython",
         "implementation_version": f"{python}.1",
         "platform_python_implementation": "CPython",
-        "platform_machine": "arm64" if platform == "darwin" else "x86_64",
         "sys_platform": platform,
-        "os_name": _PLATFORMS[platform][0],
-        "platform_system": _PLATFORMS[platform][1],
+        "os_name": os_name,
+        "platform_system": system,
+        "platform_machine": machine,
     }
-    for platform in _PLATFORMS
+    for platform, (os_name, system, machine) in _PLATFORMS.items()
     for python in ("3.11", "3.12", "3.13", "3.14")
 ]
 
@@ -32,21 +36,30 @@ class Pin(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The normalized name of the distribution."""
         return canonicalize_name(self.requirement.name)
 
     @property
     def version(self) -> str:
+        """The one version that is locked."""
         (specifier,) = self.requirement.specifier
         assert specifier.operator == "==", f"{self.requirement} is not pinned with =="
         return specifier.version
 
     @property
     def key(self) -> str:
-        return f"{self.name}=={self.version}"
+        """The name by which the record knows the distribution."""
+        return key(self.name, self.version)
 
     def applies(self, environment: dict[str, str]) -> bool:
+        """Return whether the line is for this environment."""
         marker = self.requirement.marker
         return marker is None or marker.evaluate(environment)
+
+
+def key(name: str, version: str) -> str:
+    """Return what names one version of a distribution, however its name is spelled."""
+    return f"{canonicalize_name(name)}=={version}"
 
 
 def locked(path: Path) -> list[Pin]:
