@@ -1,65 +1,85 @@
-# Every target makes its own virtual environment from the hashed lock, once. Only what is locked is
-# installed and nothing is resolved (--no-deps), so that no later release can change or break it.
-PYTHON ?= python3
+# Every target makes its own virtual environment, once: `make demo` from requirements-run.lock, the others
+# from requirements.lock, which holds all of it and more. Only what is locked is installed and nothing is
+# resolved (--no-deps), so that no later release can change or break it.
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUN    := $(VENV)/.run
+DEV    := $(VENV)/.dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
+          --no-strip-extras $(UPGRADE)
+
+# The first Python from 3.11 on; `make PYTHON=/path/to/python demo` names another.
+PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python3; do \
+    $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
 .PHONY: help demo test test-all docs figures bench tables studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
 
-$(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	    { echo "partialbayes needs Python 3.11 or newer: make PYTHON=/path/to/python $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --no-deps --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m pip check
-	@touch $(READY)
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || \
+	    { echo "partialbayes needs Python 3.11 or later: install it, or name it by make PYTHON=/path/to/python."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: apt install python3-venv)."; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
 
-demo: $(READY)   ## train on two moons, print the table, write demo/two_moons.png
+# Installs a lock file, then the project itself; what is there already stays.
+define install
+	$(PIP) --require-hashes -r $(1)
+	$(PIP) --no-build-isolation --editable .
+	$(BIN)/python -m pip check
+	@touch $@
+endef
+
+$(RUN): requirements-run.lock pyproject.toml | $(VENV)/.made
+	$(call install,requirements-run.lock)
+
+$(DEV): requirements.lock pyproject.toml | $(VENV)/.made
+	$(call install,requirements.lock)
+
+demo: $(RUN)     ## train on two moons, print the table, write demo/two_moons.png
 	$(BIN)/python examples/two_moons.py
 
-test: $(READY)   ## the tests, without the slow statistical ones
+test: $(DEV)   ## the tests, without the slow statistical ones
 	$(BIN)/python -m pytest -n auto
 
-test-all: $(READY)  ## every test, the slow ones too
+test-all: $(DEV)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -n auto -m ""
 
-docs: $(READY)   ## the site, to docs/_build/html/index.html; a warning is an error
+docs: $(DEV)   ## the site, to docs/_build/html/index.html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-figures: $(READY) ## draw the gallery's pictures again (a few minutes)
+figures: $(DEV) ## draw the gallery's pictures again (a few minutes)
 	cd docs/figures && for script in ../../examples/gallery/*.py ../../examples/drifting_stream.py; do \
 	    MPLBACKEND=Agg ../../$(BIN)/python $$script || exit 1; done
 
-bench: $(READY)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
+bench: $(DEV)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
 
-tables: $(READY)  ## the paper's tables and figures, to results/ (hours; goes on where it was stopped)
+tables: $(DEV)  ## the paper's tables and figures, to results/ (hours; goes on where it was stopped)
 	$(BIN)/partialbayes reproduce all --small
 	$(BIN)/partialbayes reproduce all --track best
 
-studies: $(READY)  ## tables of calibration and of HMC's speed (half an hour)
+studies: $(DEV)  ## tables of calibration and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/hmc.py
 
-lint: $(READY)   ## ruff and mypy --strict on the package
+lint: $(DEV)   ## ruff and mypy --strict on the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY) ## let ruff rewrite the files
+format: $(DEV) ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock:            ## write requirements.lock anew (needs uv; UPGRADE=--upgrade takes the newest versions)
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
-	    --generate-hashes --no-header --no-strip-extras $(UPGRADE) -o requirements.lock
+lock:            ## write the lock files anew (needs uv; UPGRADE=--upgrade takes the newest versions)
+	$(LOCK) --all-extras --group dev -o requirements.lock
+	$(LOCK) --extra sklearn --extra plots --group build -c requirements.lock -o requirements-run.lock
 	uv run --no-project --with packaging --with pip python -m tools.record_requirements
 
 clean:           ## remove the environment and the caches
