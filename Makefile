@@ -61,8 +61,8 @@ bench: $(DEV)  ## speed and memory against rivals, to docs/benchmarks.md (half a
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
 
 tables: $(DEV)  ## the paper's tables and figures, to results/ (hours; goes on where it was stopped)
-	$(BIN)/partialbayes reproduce all --small
-	$(BIN)/partialbayes reproduce all --track best
+	$(BIN)/python -m reproduction all --small
+	$(BIN)/python -m reproduction all --track best
 
 studies: $(DEV)  ## tables of calibration and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py

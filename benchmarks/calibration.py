@@ -19,7 +19,8 @@ import numpy as np
 import optax
 
 import partialbayes as pb
-from partialbayes.batches import permutation, take, whole
+from partialbayes._engine.epochs import permutation, take
+from partialbayes.model._batch import whole
 from partialbayes.weights import weighted_mean, weighted_variance
 
 ROWS, BATCH, PARTICLES, EPOCHS, BURN_IN = 300, 50, 4000, 220, 20

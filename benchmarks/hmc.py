@@ -36,7 +36,7 @@ def main() -> None:
         seconds = []
         for key in range(2):  # the first time compiles
             before, processor = time.perf_counter(), time.process_time()
-            posterior, report = pb.algorithms.second_stage(
+            posterior, report = pb.training.second_stage(
                 sampler, model, trained.posterior, (x, y), key=key
             )
             jax.block_until_ready(posterior)

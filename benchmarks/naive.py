@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from reproduction.networks.cnn import cnn
 
 import partialbayes as pb
 
@@ -91,4 +92,4 @@ def plain_cnn() -> pb.Network:
         hidden = jax.nn.relu(hidden @ third["kernel"] + third["bias"])
         return hidden @ fourth["kernel"] + fourth["bias"]
 
-    return pb.networks.cnn()._replace(apply=apply)
+    return cnn()._replace(apply=apply)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from reproduction.networks.cnn import cnn
 from sklearn.datasets import make_moons
 
 import partialbayes as pb
@@ -53,7 +54,7 @@ def mnist(rows: int = 200, batch_size: int = 20) -> Problem:
     """The network of the MNIST experiment; noise for images, since only their shape matters here."""
     images = np.asarray(jax.random.uniform(jax.random.key(0), (rows, 28, 28, 1)))
     labels = np.asarray(jax.random.randint(jax.random.key(1), (rows,), 0, 10))
-    model = pb.partial_bnn(pb.networks.cnn(), "layers/0/**", pb.categorical())
+    model = pb.partial_bnn(cnn(), "layers/0/**", pb.categorical())
     reference = pb.partial_bnn(plain_cnn(), "layers/0/**", pb.categorical())
     data = (images, labels)
     return Problem("MNIST network", model, reference, data, data, batch_size)

@@ -14,8 +14,8 @@ import numpyro.infer
 import partialbayes as pb
 from benchmarks.measure import Row, interleaved, row
 from benchmarks.problems import two_moons
-from partialbayes.batches import checked
-from partialbayes.noise import antithetic, normal
+from partialbayes.feynman_kac._random import antithetic, normal
+from partialbayes.model._batch import checked
 
 
 def noise(quick: bool) -> Iterator[Row]:

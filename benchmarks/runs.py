@@ -19,9 +19,9 @@ from benchmarks.measure import Row, interleaved, row
 from benchmarks.naive import naive_ohsmc
 from benchmarks.problems import Problem, regression, two_moons
 from benchmarks.steps import batches_of
-from partialbayes import mixture
-from partialbayes.batches import checked
-from partialbayes.resume import Checkpoints
+from partialbayes._engine.checkpoints import Checkpoints
+from partialbayes.model._batch import checked
+from partialbayes.prediction import _mixture as mixture
 
 
 def train(problem: Problem, algorithm: pb.Algorithm, epochs: int, **settings: Any) -> pb.Fit:

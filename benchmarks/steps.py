@@ -13,7 +13,8 @@ import partialbayes as pb
 from benchmarks.measure import Row, interleaved, row, temporary_bytes
 from benchmarks.naive import bare_passes, naive_ohsmc
 from benchmarks.problems import Problem, mnist, regression, two_moons, uci_size
-from partialbayes.batches import checked, take
+from partialbayes._engine.epochs import take
+from partialbayes.model._batch import checked
 
 GOALS = {
     ("two moons", 100): ">= 4",

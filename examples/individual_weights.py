@@ -16,8 +16,8 @@ first_weight[0, 0] = True
 subsets = {
     "one weight": pb.subsets.mask({"layers/0/kernel": first_weight}),
     "a random tenth": pb.subsets.random_fraction(0.1, seed=1),
-    "ten largest": pb.ranking.largest(10, params, among="**/kernel"),
-    "ten most variable": pb.ranking.most_variable_gradient(10, network, params, pb.gaussian(), (x, y)),
+    "ten largest": pb.subsets.largest(10, params, among="**/kernel"),
+    "ten most variable": pb.subsets.most_variable_gradient(10, network, params, pb.gaussian(), (x, y)),
     "all but the biases": ~pb.subsets.biases(),
 }
 for name, subset in subsets.items():

@@ -22,7 +22,7 @@ for _name, _value in _SHARED.items():
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
-install_import_hook("partialbayes", "beartype.beartype")
+install_import_hook(["partialbayes", "reproduction"], "beartype.beartype")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from reproduction.experiments import crescent_oracle as experiments
+from reproduction.experiments.crescent_oracle import Crescent
 
 import partialbayes as pb
-from partialbayes.experiments import crescent as experiments
-from partialbayes.experiments.crescent import Crescent
 
 
 class Conjugate(NamedTuple):

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from benchmarks import scaling
+from reproduction.networks.cnn import cnn
 
 import partialbayes as pb
-from partialbayes.batches import whole
-from partialbayes.networks import cnn
-from partialbayes.sharding import arranged, on, placed, rows_placed
+from partialbayes.model._batch import whole
+from partialbayes.parallel._sharding import arranged, on, placed, rows_placed
 
 X = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
 Y = np.sin(X.sum(axis=1))
@@ -112,7 +112,7 @@ def collectives():
 
 
 def islands():
-    resample = pb.parallel.islands(4)
+    resample = pb.resampling.islands(4)
     same_fit(pb.ohsmc(MODEL, num_particles=64, resample=resample), pb.parallel.mesh(2, 2))
     algorithm, size = size_of(512, resample=resample)
     program = compiled_step(algorithm, size, pb.parallel.mesh(4))

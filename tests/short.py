@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 import partialbayes as pb
-from partialbayes.batches import checked
+from partialbayes.model._batch import checked
 
 
 def train_briefly(model: pb.Model, data, num_particles: int = 3, steps: int = 2) -> pb.Posterior:

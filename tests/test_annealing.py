@@ -16,8 +16,8 @@ from partialbayes.annealing import (
     staged,
     stride_by_ess,
 )
-from partialbayes.batches import whole
-from partialbayes.feynman_kac import resample_move, run_path
+from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
+from partialbayes.model._batch import whole
 from partialbayes.resampling import stratified
 from partialbayes.types import Batch
 from partialbayes.weights import effective_sample_size, uniform_log_weights
@@ -168,7 +168,9 @@ def test_a_path_by_parts_is_the_path_on_all_rows(schedule, monkeypatch):
 
     cloud, record = run()
     by_parts = set(asked)
-    monkeypatch.setattr("partialbayes.feynman_kac.rows_seen", lambda table: np.full(len(table), 21))
+    monkeypatch.setattr(
+        "partialbayes.feynman_kac._feynman_kac.rows_seen", lambda table: np.full(len(table), 21)
+    )
     expected_cloud, expected = run()
     assert asked == {21}
     assert by_parts == set(rows_seen(as_exponents(schedule, 21))[1:].tolist())

@@ -12,8 +12,8 @@ from benchmarks.naive import naive_ohsmc
 from benchmarks.table import page
 
 import partialbayes as pb
-from partialbayes.batches import whole
-from partialbayes.gradients import one_pass
+from partialbayes.feynman_kac._gradients import one_pass
+from partialbayes.model._batch import whole
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results.json"
 

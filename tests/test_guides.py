@@ -29,7 +29,7 @@ def pages():
 
 
 @pytest.mark.parametrize("page", list(pages()))
-@pytest.mark.filterwarnings("ignore:.*:partialbayes.diagnostics.CollapseWarning")
+@pytest.mark.filterwarnings("ignore:.*:partialbayes.errors.CollapseWarning")
 def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
@@ -49,7 +49,7 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
         for script in SCRIPTS
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*:partialbayes.diagnostics.CollapseWarning")
+@pytest.mark.filterwarnings("ignore:.*:partialbayes.errors.CollapseWarning")
 def test_gallery_script_draws_its_picture(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")

@@ -43,7 +43,7 @@ SUBSETS = {
     "first": lambda network: pb.subsets.layer(0),
     "role": lambda network: pb.subsets.output_layer() & ~pb.subsets.biases(),
     "everything": lambda network: "**",
-    "scalar": lambda network: pb.ranking.largest(1, network.init(jax.random.key(0))),
+    "scalar": lambda network: pb.subsets.largest(1, network.init(jax.random.key(0))),
     "fraction": lambda network: pb.subsets.random_fraction(0.3, seed=1),
 }
 

@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command line, or say what it needs."""
     try:
-        from partialbayes.cli import main as run
+        from partialbayes.cli._main import main as run
     except ImportError as error:
         sys.stderr.write(
             f"partialbayes: the command line needs {error.name}: pip install 'partialbayes[cli]'\n"

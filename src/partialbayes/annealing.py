@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes.batches import filled
-from partialbayes.checks import require_count
-from partialbayes.staging import stage
+from partialbayes._utils.checks import require_count
+from partialbayes._utils.jaxprs import stage
+from partialbayes.model._batch import filled
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
 from partialbayes.weights import effective_sample_size
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from partialbayes.checks import require_count
+from partialbayes._utils.checks import require_count
 from partialbayes.types import Posterior
 
 __all__ = [

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes.checks import require_positive
-from partialbayes.recipes import recordable
+from partialbayes._utils.checks import require_positive
+from partialbayes._utils.recipes import recordable
 from partialbayes.types import Latent, PriorBuilder
 
 

@@ -18,12 +18,15 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 if TYPE_CHECKING:
-    from partialbayes.splits import Split
+    pass
 
 PRNGKey: TypeAlias = Key[Array, ""]
 """A typed key of ``jax.random``."""
@@ -403,3 +406,176 @@ class Algorithm(NamedTuple):
     posterior: Callable[[Any], Posterior]
     finish: Callable[[PRNGKey, Posterior, Batch], tuple[Posterior, Report]] | None = None
     restart: Callable[[Any, Posterior], Any] | None = None
+
+
+_BIAS_NAMES = ("bias", "b")
+
+
+_SCALE_NAMES = ("scale", "gamma")
+
+
+WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
+
+
+class Leaf(NamedTuple):
+    """One array of the parameter tree, without its values.
+
+    Attributes:
+        path: The names on the way to it, joined by ``/``.
+        shape: Its shape.
+        dtype: Its dtype.
+        position: Its place in the order in which the network defines its weights.
+        fan_in: How many units feed each unit of a kernel; 1 for vectors and scalars.
+        ordered: Whether that order is known; trained dictionaries come back sorted by name.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> chosen = pb.where(lambda leaf: leaf.name == "kernel" and leaf.fan_in > 10)
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: Any
+    position: int = 0
+    fan_in: int = 1
+    ordered: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of weights in it."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def name(self) -> str:
+        """The last name of the path: ``kernel``, ``bias`` and so on."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def layer(self) -> str:
+        """The path of the layer it belongs to."""
+        parent, separator, name = self.path.rpartition("/")
+        # A single array at the top, such as {"head": …}, is a layer of its own, unless its name
+        # says that it is part of one.
+        return parent if separator or name in WEIGHT_NAMES else name
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it holds floating-point numbers."""
+        return bool(jnp.issubdtype(self.dtype, jnp.floating))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What φ and ψ consist of.
+
+    Attributes:
+        leaves: Every array of the parameter tree, in flattening order, then the likelihood's
+            latents.
+        masks: For each leaf, which of its weights are stochastic.
+        dim: The length of φ.
+        split: ``params -> (phi, psi)``; latents take their starting values.
+        merge: ``(phi, psi) -> params``.
+        latents: ``phi -> {name: array}``, the likelihood's random parameters.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> split = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian()).split
+        >>> split.dim
+        10
+    """
+
+    leaves: tuple[Leaf, ...]
+    masks: tuple[Bool[np.ndarray, ...], ...]
+    dim: int
+    split: Callable[[PyTree], tuple[Array, dict[str, Array]]]
+    merge: Callable[[Array, dict[str, Array]], PyTree]
+    latents: Callable[[Array], dict[str, Array]] = lambda phi: {}
+
+    def describe(self, num_particles: int = 1000) -> str:
+        """A table of each weight's path, shape, count and side, and the memory particles take.
+
+        Args:
+            num_particles: J, the number of particles to reckon with.
+
+        Example:
+            >>> import jax, partialbayes as pb
+            >>> network = pb.mlp([2, 3, 1])
+            >>> print(pb.split_weights(network.init(jax.random.key(0)), "layers/0/*").describe())
+            path             shape   weights  side
+            layers/0/bias    (3,)          3  phi
+            layers/0/kernel  (2, 3)        6  phi
+            layers/1/bias    (1,)          1  psi
+            layers/1/kernel  (3, 1)        3  psi
+            phi: 9 stochastic weights, psi: 4 deterministic weights
+            1000 particles take 40.0 kB
+        """
+        rows = [("path", "shape", "weights", "side")]
+        for leaf, mask in zip(self.leaves, self.masks, strict=True):
+            side = "phi" if mask.all() else f"phi ({mask.sum()}) + psi" if mask.any() else "psi"
+            rows.append((leaf.path, str(leaf.shape), str(leaf.size), side if trains(leaf) else "frozen"))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [
+            f"{path:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}  {side}"
+            for path, shape, count, side in rows
+        ]
+        rest = sum(leaf.size for leaf in self.leaves if trains(leaf)) - self.dim
+        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights")
+        # One log-weight goes with each particle.
+        size = num_particles * (self.dim + 1) * jnp.dtype(jnp.result_type(float)).itemsize
+        lines.append(f"{num_particles} particles take {_readable(size)}")
+        return "\n".join(lines)
+
+
+def trains(leaf: Leaf) -> bool:
+    """Whether a gradient can move it; integers, booleans and random keys stay as they are."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _readable(size: int) -> str:
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
+        if size >= 1000**power:
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"{size} bytes"
+
+
+class History(NamedTuple):
+    """What happened, step by step.
+
+    Attributes:
+        steps: Every scalar of the algorithm's info, one value per step.
+        evaluated: The steps after which validation was scored (counted from 1).
+        validation_nlpd: The score there; empty if there was no validation data.
+        best_step: The step whose posterior was returned.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
+        >>> history.validation_nlpd.min()
+        np.float64(1.0)
+    """
+
+    steps: dict[str, Float[np.ndarray, " step"]]
+    evaluated: Int[np.ndarray, " evaluation"]
+    validation_nlpd: Float[np.ndarray, " evaluation"]
+    best_step: int
+
+
+class Fit(NamedTuple):
+    """The result of training.
+
+    Attributes:
+        posterior: The best posterior, after the algorithm's second stage if it has one.
+        history: What happened, step by step.
+        report: What the second stage has to say (R-hat, acceptance, evidence, …); empty without.
+        interrupted: Whether Ctrl-C ended the run; early stopping does not count.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.Fit._fields  # of trained = pb.fit(...)
+        ('posterior', 'history', 'report', 'interrupted')
+    """
+
+    posterior: Posterior
+    history: History
+    report: Report
+    interrupted: bool = False

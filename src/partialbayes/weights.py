@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from partialbayes.sharding import everywhere
+from partialbayes.parallel._sharding import everywhere
 from partialbayes.types import Particles, Scalar
 
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.batches import whole
+from partialbayes.model._batch import whole
 from partialbayes.weights import weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import kstest
 
 import partialbayes as pb
-from partialbayes.batches import whole
+from partialbayes.model._batch import whole
 from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
 

@@ -8,8 +8,8 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
-from partialbayes.batches import whole
-from partialbayes.feynman_kac import resample_move, run_path
+from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
+from partialbayes.model._batch import whole
 from partialbayes.types import Psi
 from tests.oracles import crescent
 

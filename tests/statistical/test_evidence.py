@@ -9,14 +9,9 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
-from partialbayes.batches import whole
-from partialbayes.evidence import kinship
-from partialbayes.feynman_kac import (
-    keep_chains,
-    relative_variance,
-    resample_move,
-    run_path,
-)
+from partialbayes.feynman_kac._evidence import kinship
+from partialbayes.feynman_kac._feynman_kac import keep_chains, relative_variance, resample_move, run_path
+from partialbayes.model._batch import whole
 from partialbayes.types import Particles
 from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
@@ -119,9 +114,9 @@ def test_evidence_from_runs_covers_the_truth():
     """Pooled estimates of groups of runs: mean zero and unit variance in their own errors."""
     ratios, _ = runs(MULTINOMIAL, TEMPERATURES)
     groups = jnp.log(jnp.asarray(ratios, float)).reshape(15, 20)
-    pooled = jax.vmap(pb.evidence.evidence_from_runs)(groups)
+    pooled = jax.vmap(pb.feynman_kac.evidence_from_runs)(groups)
     scores = np.asarray(pooled.log_evidence / pooled.standard_error)
     assert abs(scores.mean()) < 4.0 / np.sqrt(15)
     assert 0.5 < scores.std(ddof=1) < 2.0
     with pytest.raises(ValueError, match="at least two"):
-        pb.evidence.evidence_from_runs(jnp.zeros(1))
+        pb.feynman_kac.evidence_from_runs(jnp.zeros(1))

@@ -1,4 +1,4 @@
-"""OHSMC with the forgetting kernel settles at the posterior (SPEC 9.3)."""
+"""OHSMC with the forgetting kernel settles at the posterior."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.batches import take, whole
+from partialbayes._engine.epochs import take
+from partialbayes.model._batch import whole
 from partialbayes.types import Moments, Target
 from partialbayes.weights import uniform_log_weights, weighted_covariance, weighted_mean
 

@@ -44,11 +44,11 @@ def expected_weights(resample):
 
 @pytest.mark.parametrize("scheme", [pb.stratified, pb.resampling.multinomial])
 def test_every_particle_keeps_its_weight_on_average(scheme):
-    assert np.abs(expected_weights(pb.parallel.islands(3, every=4, scheme=scheme))).max() < 4.5
+    assert np.abs(expected_weights(pb.resampling.islands(3, every=4, scheme=scheme))).max() < 4.5
 
 
 def test_that_test_sees_islands_whose_weight_is_forgotten():
-    resample = pb.parallel.islands(3, every=10**6)
+    resample = pb.resampling.islands(3, every=10**6)
 
     def forgetful(key, particles):
         resampled, ancestors = resample(key, particles)
@@ -58,7 +58,7 @@ def test_that_test_sees_islands_whose_weight_is_forgotten():
 
 
 def test_nothing_leaves_an_island_but_at_an_exchange():
-    resample = pb.parallel.islands(3, every=4)
+    resample = pb.resampling.islands(3, every=4)
     resampled, ancestors = often(lambda key: resample(key, CLOUD), 400, seed=1)
     stayed = ancestors // 4 == np.arange(12) // 4
     # After an exchange the heavy islands have taken places of the light one.
@@ -69,18 +69,18 @@ def test_nothing_leaves_an_island_but_at_an_exchange():
 
 def test_an_island_without_weight_stays_without():
     log_weights = jnp.where(jnp.arange(12) < 4, -jnp.inf, -jnp.log(8.0))
-    resample = pb.parallel.islands(3, every=10**6)
+    resample = pb.resampling.islands(3, every=10**6)
     resampled, _ = resample(jax.random.key(0), CLOUD._replace(log_weights=log_weights))
     np.testing.assert_allclose(jnp.exp(resampled.log_weights), np.where(np.arange(12) < 4, 0.0, 1 / 8))
 
 
 def test_what_islands_refuse():
     with pytest.raises(ValueError, match="num_islands must be"):
-        pb.parallel.islands(0)
+        pb.resampling.islands(0)
     with pytest.raises(ValueError, match="scheme must be one that copies"):
-        pb.parallel.islands(4, scheme=pb.resampling.optimal_transport())
+        pb.resampling.islands(4, scheme=pb.resampling.optimal_transport())
     with pytest.raises(ValueError, match=r"num_particles is 12, which 5 islands.*num_particles=15"):
-        pb.parallel.islands(5)(jax.random.key(0), CLOUD)
+        pb.resampling.islands(5)(jax.random.key(0), CLOUD)
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_the_evidence_stays_unbiased(every):
         num_particles=100,
         kernel=METROPOLIS,
         schedule=TEMPERATURES,
-        resample=pb.parallel.islands(4, every=every),
+        resample=pb.resampling.islands(4, every=every),
     )
     log_evidences, means, _ = many_runs(algorithm, batch)
     of_evidence, of_mean = evidence_and_mean_scores(oracle, log_evidences, means)

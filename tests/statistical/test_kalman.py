@@ -1,4 +1,4 @@
-"""OHSMC on a linear-Gaussian model is a particle approximation of the Kalman filter (SPEC 9.3)."""
+"""OHSMC on a linear-Gaussian model is a particle approximation of the Kalman filter."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.batches import take, whole
+from partialbayes._engine.epochs import take
+from partialbayes.model._batch import whole
 from partialbayes.weights import weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.batches import whole
+from partialbayes.model._batch import whole
 from tests.oracles import conjugate
 
 ORACLE = conjugate()

@@ -1,4 +1,4 @@
-"""Learned noise and prior scale: gradients of the closed form (SPEC 9.2), known values recovered."""
+"""Learned noise and prior scale: gradients of the closed form, known values recovered."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,8 @@ import numpy as np
 import optax
 
 import partialbayes as pb
-from partialbayes.batches import whole
-from partialbayes.gradients import one_pass
+from partialbayes.feynman_kac._gradients import one_pass
+from partialbayes.model._batch import whole
 from tests.oracles import conjugate
 
 

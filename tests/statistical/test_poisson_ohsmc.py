@@ -1,4 +1,4 @@
-"""The Poisson estimator of the likelihood is unbiased: an exact expectation at N = 2 (SPEC 9.9)."""
+"""The Poisson estimator of the likelihood is unbiased: an exact expectation at N = 2."""
 
 import math
 
@@ -9,8 +9,8 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.algorithms.poisson_ohsmc import poisson_estimates, random_subset
-from partialbayes.batches import whole
+from partialbayes.algorithms._poisson_ohsmc import poisson_estimates, random_subset
+from partialbayes.model._batch import whole
 from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_C, INTENSITY = 14.0, 10.0

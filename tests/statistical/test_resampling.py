@@ -1,4 +1,4 @@
-"""Resampling is unbiased: E[copies of j] = J w_j (SPEC 9.1)."""
+"""Resampling is unbiased: E[copies of j] = J w_j."""
 
 import jax
 import jax.numpy as jnp

@@ -8,9 +8,9 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
-from partialbayes.batches import whole
-from partialbayes.feynman_kac import resample_move, run_path
-from partialbayes.kernels.random_walk import unweighted
+from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
+from partialbayes.kernels._random_walk import unweighted
+from partialbayes.model._batch import whole
 from partialbayes.types import Batch, Move, Particles
 from partialbayes.weights import uniform_log_weights, weighted_mean
 from tests.oracles import Conjugate, conjugate

@@ -1,28 +1,27 @@
-"""Training methods, one a file; each returns an `Algorithm`."""
+"""Training methods: each learns ψ and the law of φ together, and returns an `Algorithm`.
 
-from partialbayes.algorithms.backward_ohsmc import backward_ohsmc
-from partialbayes.algorithms.ekf import ekf
-from partialbayes.algorithms.ensemble import ensemble
-from partialbayes.algorithms.map import map_estimate
-from partialbayes.algorithms.monte_carlo import (
+It may import everything up to `samplers`.
+"""
+
+from partialbayes.algorithms._backward_ohsmc import backward_ohsmc
+from partialbayes.algorithms._combinators import ensemble, then
+from partialbayes.algorithms._ekf import ekf
+from partialbayes.algorithms._langevin import particle_gradient_descent, sgld
+from partialbayes.algorithms._map import map_estimate
+from partialbayes.algorithms._monte_carlo import (
     expected_log_likelihood,
     log_expected_likelihood,
     monte_carlo,
 )
-from partialbayes.algorithms.ohsmc import ohsmc
-from partialbayes.algorithms.particle_gradient_descent import particle_gradient_descent
-from partialbayes.algorithms.poisson_ohsmc import poisson_ohsmc
-from partialbayes.algorithms.sgld import sgld
-from partialbayes.algorithms.sgsmc import sgsmc
-from partialbayes.algorithms.smc import smc
-from partialbayes.algorithms.svgd import svgd
-from partialbayes.algorithms.swag import swag
-from partialbayes.algorithms.two_stages import continued, second_stage, then
-from partialbayes.algorithms.variational import full_rank_vb, mean_field_vb
+from partialbayes.algorithms._ohsmc import ohsmc
+from partialbayes.algorithms._poisson_ohsmc import poisson_ohsmc
+from partialbayes.algorithms._smc import sgsmc, smc
+from partialbayes.algorithms._svgd import svgd
+from partialbayes.algorithms._swag import swag
+from partialbayes.algorithms._variational import full_rank_vb, mean_field_vb
 
 __all__ = [
     "backward_ohsmc",
-    "continued",
     "ekf",
     "ensemble",
     "expected_log_likelihood",
@@ -34,7 +33,6 @@ __all__ = [
     "ohsmc",
     "particle_gradient_descent",
     "poisson_ohsmc",
-    "second_stage",
     "sgld",
     "sgsmc",
     "smc",

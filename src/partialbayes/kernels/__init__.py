@@ -1,18 +1,16 @@
-"""Markov kernels on the particle cloud, one a file."""
+"""Markov kernels on the particle cloud.
 
-from partialbayes.kernels.adapted_hamiltonian import adapted_hamiltonian
-from partialbayes.kernels.adapted_metropolis import adapted_metropolis
-from partialbayes.kernels.forgetting import forgetting
-from partialbayes.kernels.guided_langevin import guided_langevin
-from partialbayes.kernels.hamiltonian import hamiltonian
-from partialbayes.kernels.identity import identity
-from partialbayes.kernels.langevin import unadjusted_langevin
-from partialbayes.kernels.lift import lift
-from partialbayes.kernels.mala import mala
-from partialbayes.kernels.ornstein_uhlenbeck import ornstein_uhlenbeck
-from partialbayes.kernels.pcn import pcn
-from partialbayes.kernels.random_walk import random_walk
-from partialbayes.kernels.random_walk_metropolis import random_walk_metropolis
+They may import `feynman_kac` and what is below it.
+"""
+
+from partialbayes.kernels._forgetting import forgetting
+from partialbayes.kernels._hamiltonian import adapted_hamiltonian, hamiltonian
+from partialbayes.kernels._langevin import guided_langevin, mala, unadjusted_langevin
+from partialbayes.kernels._lift import lift
+from partialbayes.kernels._metropolis import adapted_metropolis, random_walk_metropolis
+from partialbayes.kernels._ornstein_uhlenbeck import ornstein_uhlenbeck
+from partialbayes.kernels._pcn import pcn
+from partialbayes.kernels._random_walk import identity, random_walk
 
 __all__ = [
     "adapted_hamiltonian",

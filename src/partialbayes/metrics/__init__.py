@@ -2,26 +2,19 @@
 
 Each is a function of arrays: what the mixture predicts, and what was observed. `crps` and `pit`
 take the `Predictive` itself; `evaluate` gives all that apply; `over_particles` takes a score of each
-particle by itself, as the paper does, and averages.
+particle by itself, as the paper does, and averages. They may import `prediction` and what is below it.
 """
 
-from partialbayes.metrics.calibration import (
+from partialbayes.metrics._calibration import (
     adaptive_calibration_error,
     classwise_calibration_error,
     expected_calibration_error,
     reliability,
 )
-from partialbayes.metrics.classification import accuracy, auroc, brier
-from partialbayes.metrics.crps import crps, normal_mixture_crps, sample_crps
-from partialbayes.metrics.evaluate import evaluate, over_particles
-from partialbayes.metrics.regression import (
-    interval_coverage,
-    interval_width,
-    mae,
-    nlpd,
-    pit,
-    rmse,
-)
+from partialbayes.metrics._classification import accuracy, auroc, brier
+from partialbayes.metrics._crps import crps, normal_mixture_crps, sample_crps
+from partialbayes.metrics._evaluate import evaluate, over_particles
+from partialbayes.metrics._regression import interval_coverage, interval_width, mae, nlpd, pit, rmse
 
 __all__ = [
     "accuracy",

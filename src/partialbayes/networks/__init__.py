@@ -1,11 +1,13 @@
-"""Networks: adapters to the common libraries, and ready-made ones."""
+"""Networks: adapters to the common libraries, and a ready-made perceptron.
 
-from partialbayes.networks.cnn import cnn
-from partialbayes.networks.equinox import from_equinox
-from partialbayes.networks.linen import from_linen
-from partialbayes.networks.mlp import mlp
-from partialbayes.networks.nnx import from_nnx
-from partialbayes.networks.plain import from_params
-from partialbayes.networks.precision import bfloat16_matmuls
+They may import `types` and `_utils`.
+"""
 
-__all__ = ["bfloat16_matmuls", "cnn", "from_equinox", "from_linen", "from_nnx", "from_params", "mlp"]
+from partialbayes.networks._bfloat16 import bfloat16_matmuls
+from partialbayes.networks._equinox import from_equinox
+from partialbayes.networks._linen import from_linen
+from partialbayes.networks._mlp import mlp
+from partialbayes.networks._nnx import from_nnx
+from partialbayes.networks._params import from_params
+
+__all__ = ["bfloat16_matmuls", "from_equinox", "from_linen", "from_nnx", "from_params", "mlp"]

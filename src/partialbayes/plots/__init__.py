@@ -2,17 +2,18 @@
 
 Every function draws on ``ax``, or makes a figure where there is none, and returns what it drew on.
 They need Matplotlib (``pip install 'partialbayes[plots]'``) and import it when called.
+Of the package they may import everything up to `analysis`.
 """
 
-from partialbayes.plots.advice import advice
-from partialbayes.plots.calibration import coverage, pit, reliability
-from partialbayes.plots.particles import flow, marginals, pairs
-from partialbayes.plots.predictions import (
+from partialbayes.plots._advice import advice
+from partialbayes.plots._calibration import coverage, pit, reliability
+from partialbayes.plots._particles import flow, marginals, pairs
+from partialbayes.plots._predictions import (
     decision_boundary,
     predicted_against_observed,
     predictive_bands,
 )
-from partialbayes.plots.training import ancestry, trace, training, validation
+from partialbayes.plots._training import ancestry, trace, training, validation
 
 __all__ = [
     "advice",

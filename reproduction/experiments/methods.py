@@ -1,0 +1,153 @@
+"""The methods of the tables, by the names they have there.
+
+Each gives one algorithm, or several of which the best on validation data is kept, run by run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import optax
+
+from partialbayes import algorithms, kernels, samplers
+from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, then
+from partialbayes.resampling import stratified
+from partialbayes.training import continued
+from partialbayes.types import Algorithm, Model, Sampler
+from reproduction.experiments.settings import Hmc, Setting, Swag
+
+Candidates: TypeAlias = tuple[Algorithm, ...]
+
+
+def candidates(method: str, model: Model, setting: Setting, num_steps: int) -> Candidates:
+    """The algorithms of a method.
+
+    Args:
+        method: As in the tables.
+        model: What to train.
+        setting: The numbers.
+        num_steps: Steps of the whole training, which a falling rate needs to know.
+    """
+    return METHODS[method](model, setting, _optimizer(setting, num_steps))
+
+
+def _optimizer(setting: Setting, num_steps: int) -> optax.GradientTransformation:
+    if setting.final_rate == 1.0:
+        return optax.adam(setting.rate)
+    return optax.adam(optax.cosine_decay_schedule(setting.rate, num_steps, setting.final_rate))
+
+
+def _ohsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    train = partial(ohsmc, model, num_particles=setting.num_particles, optimizer=optimizer)
+    if setting.track == "best":
+        return (train(kernel=kernels.forgetting("diagonal")),)
+    walk = train(kernel=kernels.random_walk(setting.walk_variance), resample=stratified)
+    if setting.ou_time is None:
+        return (walk,)
+    return walk, train(kernel=kernels.ornstein_uhlenbeck(setting.ou_time), resample=stratified)
+
+
+def _refined(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    sampler = samplers.tempered_smc(num_particles=setting.num_particles)
+    return tuple(then(first, sampler) for first in _ohsmc(model, setting, optimizer))
+
+
+def _ohsmc_ensemble(
+    model: Model, setting: Setting, optimizer: optax.GradientTransformation
+) -> Candidates:
+    return tuple(ensemble(member, setting.num_members) for member in _ohsmc(model, setting, optimizer))
+
+
+def _sgsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    trained = sgsmc(
+        model,
+        num_particles=setting.num_particles,
+        kernel=kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10, in_pairs=True),
+        resample=stratified,
+        optimizer=optimizer,
+    )
+    return (trained,)
+
+
+def _map(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    return (map_estimate(model, optimizer=optimizer),)
+
+
+def _deep_ensemble(
+    model: Model, setting: Setting, optimizer: optax.GradientTransformation
+) -> Candidates:
+    return (ensemble(map_estimate(model, optimizer=optimizer), setting.num_members),)
+
+
+def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    trained = algorithms.mean_field_vb(
+        model,
+        num_samples=setting.vb_samples,
+        num_particles=setting.num_particles,
+        initial_scale=1.0,  # of the prior, as in the paper
+        optimizer=optimizer,
+    )
+    return (trained,)
+
+
+def _swag(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+    stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
+    return (then(map_estimate(model, optimizer=optimizer), stage),)
+
+
+def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_size: int) -> Sampler:
+    """SWAG as a second stage, from the best point of MAP, by Adam at a constant rate."""
+    trainer = algorithms.swag(
+        model, num_samples=num_samples, rank=numbers.rank, warm_up=0, optimizer=optax.adam(rate)
+    )
+    return continued(trainer, num_steps=numbers.num_steps, batch_size=batch_size)
+
+
+def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
+    """HMC as a second stage, in one chain as in the paper."""
+    return samplers.hmc(
+        step_size=numbers.step_size,
+        num_leapfrog=numbers.num_leapfrog,
+        num_chains=1,
+        num_burn_in=numbers.num_burn_in,
+        num_draws=numbers.num_draws,
+        num_particles=min(num_particles, numbers.num_draws),
+        jitter=numbers.jitter,
+    )
+
+
+def _hmc(setting: Setting) -> Sampler:
+    return hamiltonian(setting.hmc, setting.num_particles)
+
+
+def _followed(first: _Build, sampler: Callable[[Setting], Sampler]) -> _Build:
+    def build(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+        stage = sampler(setting)
+        return tuple(then(algorithm, stage) for algorithm in first(model, setting, optimizer))
+
+    return build
+
+
+def _laplace(setting: Setting) -> Sampler:
+    return samplers.laplace(num_particles=setting.num_particles)
+
+
+_Build: TypeAlias = Callable[[Model, Setting, optax.GradientTransformation], Candidates]
+
+METHODS: dict[str, _Build] = {
+    "OHSMC": _ohsmc,
+    "MAP-HMC": _followed(_map, _hmc),
+    "SGSMC-HMC": _followed(_sgsmc, _hmc),
+    "SWAG": _swag,
+    "VB": _vb,
+    "MAP": _map,
+    "OHSMC-refine": _refined,
+    "OHSMC-ensemble": _ohsmc_ensemble,
+    "Deep ensemble": _deep_ensemble,
+    "MAP-Laplace": _followed(_map, _laplace),
+}
+
+ONE_AT_A_TIME = {"OHSMC", "SGSMC-HMC", "VB", "OHSMC-refine", "OHSMC-ensemble"}
+"""Methods whose particles fill the machine by themselves."""

@@ -1,0 +1,132 @@
+"""The model of an experiment, and the data of each of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from partialbayes.likelihoods import bernoulli, categorical, gaussian, student_t
+from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.networks import mlp
+from partialbayes.parameters import learned
+from partialbayes.prediction._target_scale import TargetScale
+from partialbayes.priors import fan_in, normal
+from partialbayes.types import Likelihood, Model
+from reproduction import data
+from reproduction.experiments.settings import Setting
+
+
+class Run(NamedTuple):
+    """The data of one run.
+
+    Attributes:
+        train: What is trained on, a pair.
+        validation: What the best posterior is chosen by.
+        test: What is scored, in the units scores are to have.
+        truth: The noiseless function at the test inputs, where it is known.
+        target_scale: From the units of training to those of ``test``; None where they are the same.
+    """
+
+    train: tuple[Any, Any]
+    validation: tuple[Any, Any]
+    test: tuple[Any, Any]
+    truth: Any = None
+    target_scale: TargetScale | None = None
+
+
+class Problem(NamedTuple):
+    """A model, and the data of its run number r."""
+
+    model: Model
+    run: Callable[[int], Run]
+
+
+def problem(setting: Setting, folder: Path | None = None) -> Problem:
+    """The problem of a setting.
+
+    Args:
+        setting: From `settings.experiment`.
+        folder: Where real data are, see `partialbayes.data`.
+    """
+    if setting.dataset == "regression":
+        return Problem(_model(setting, 1, _real(setting)), _wave)
+    if setting.dataset == "moons":
+        return Problem(_model(setting, 2, bernoulli(), 1), _moons)
+    table = data.uci(setting.dataset, folder)
+    features = table.inputs.shape[1]
+    if table.classes is not None:
+        model = _model(setting, features, categorical(), table.classes)
+        return Problem(model, lambda repeat: _split(table, repeat))
+    model = _model(setting, features, _real(setting))
+    if setting.track == "paper":
+        return Problem(model, lambda repeat: _split(table, repeat))
+    splits = data.uci_splits(setting.dataset, folder)
+    return Problem(model, lambda repeat: _standard_split(setting, table, splits[repeat], repeat))
+
+
+def _real(setting: Setting) -> Likelihood:
+    """The noise of real-valued targets."""
+    if setting.noise == "fixed":
+        return gaussian(1.0)
+    if setting.noise == "learned":
+        return gaussian(learned(1.0))
+    return student_t(learned(4.0), "predicted")
+
+
+def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int = 1) -> Model:
+    if setting.noise == "student_t":
+        outputs = 2 * outputs
+    network = mlp([features, *setting.hidden, outputs], initial_bias=setting.initial_bias)
+    prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
+    return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood, prior)
+
+
+def _wave(repeat: int) -> Run:
+    keys = jax.random.split(jax.random.key(repeat), 3)
+    train, validation, test = (data.wave(key) for key in keys)
+    return Run(train, validation, test, truth=data.wave_function(test[0]))
+
+
+def _moons(repeat: int) -> Run:
+    train, validation, test = (data.moons(3 * repeat + part) for part in range(3))
+    return Run(train, validation, test)
+
+
+def _split(table: data.Table, repeat: int) -> Run:
+    """60 / 30 / 10 per cent, scaled by the training rows alone; scores are in scaled units."""
+    rows = len(table.targets)
+    order = np.random.default_rng(repeat).permutation(rows)
+    parts = np.split(order, [round(0.6 * rows), round(0.9 * rows)])
+    scaled = _standardised(table.inputs, parts[0])
+    targets = table.targets
+    if table.classes is None:
+        targets = TargetScale.of(targets[parts[0]]).apply(targets).astype(np.float32)
+    train, validation, test = ((scaled[part], targets[part]) for part in parts)
+    return Run(train, validation, test)
+
+
+def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repeat: int) -> Run:
+    """A standard 90 / 10 split, validation carved from its training rows; scores in original units."""
+    rest = np.setdiff1d(np.arange(len(table.targets)), test)
+    rest = np.random.default_rng(repeat).permutation(rest)
+    validation, train = np.split(rest, [round(setting.validation_share * len(rest))])
+    inputs = _standardised(table.inputs, train)
+    scale = TargetScale.of(table.targets[train])
+    targets = scale.apply(table.targets).astype(np.float32)
+    return Run(
+        (inputs[train], targets[train]),
+        (inputs[validation], targets[validation]),
+        (inputs[test], table.targets[test]),
+        target_scale=scale,
+    )
+
+
+def _standardised(inputs: Float[np.ndarray, "row feature"], train: np.ndarray) -> np.ndarray:
+    """Inputs less the mean of the training rows, over their standard deviation."""
+    spread = inputs[train].std(axis=0)
+    return ((inputs - inputs[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)).astype(np.float32)

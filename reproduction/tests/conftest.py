@@ -1,0 +1,3 @@
+"""The strict settings of the package's tests hold here too."""
+
+from tests.conftest import programs  # noqa: F401

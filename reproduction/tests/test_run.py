@@ -1,0 +1,343 @@
+"""The paper's experiments: as declared there, run whole and small, taken up again when stopped."""
+
+import csv
+import json
+import os
+import signal
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from tests.published import FOLDER, needs_data
+
+import partialbayes as pb
+from partialbayes.training import _fit_many as many
+from reproduction import data
+from reproduction.experiments import crescent as crescent_runs
+from reproduction.experiments import mnist, problems
+from reproduction.experiments import tabular as runner
+from reproduction.experiments.result_folder import Results
+from reproduction.experiments.settings import Experiment, experiment
+from reproduction.run import reproduce
+
+
+def read(folder):
+    with (folder / "per_run.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_settings_are_the_papers():
+    """The paper's settings, by hand: hidden widths, stochastic layer, batch, rate, epochs, repeats."""
+
+    def numbers(setting):
+        return (
+            *(setting.hidden, setting.stochastic, setting.batch_size, setting.rate),
+            *(setting.epochs, setting.repeats, setting.num_particles),
+        )
+
+    (regression,), (moons,) = experiment("regression").settings, experiment("moons").settings
+    assert numbers(regression) == ((20, 10), 1, 20, 0.01, 200, 100, 1000)
+    assert numbers(moons) == ((100, 20, 5), 2, 20, 0.01, 100, 100, 1000)
+    for setting in (regression, moons):
+        assert (setting.walk_variance, setting.metropolis_variance) == (0.01, 0.05)
+        assert (setting.swag.num_steps, setting.swag.rank, setting.noise) == (200, 100, "fixed")
+        assert (setting.ou_time, setting.vb_samples) == (None, 100)
+    uci = {setting.dataset: setting for setting in experiment("uci").settings}
+    assert set(uci) == set(data.UCI)
+    for name, setting in uci.items():
+        batch_size = 20 if name in ("yacht", "ionosphere", "glass") else 50
+        epochs = 200 if data.UCI[name].classes is None else 100
+        assert numbers(setting) == ((50, 20, 5), 2, batch_size, 0.01, epochs, 10, 1000)
+        assert (setting.ou_time, setting.swag.rank, setting.walk_variance) == (0.1, 50, 0.01)
+        assert "MAP-HMC" in setting.methods
+    hmc = regression.hmc
+    assert (hmc.step_size, hmc.num_leapfrog, hmc.num_burn_in, hmc.num_draws) == (0.01, 100, 2000, 1000)
+    images = mnist.MnistSetting()
+    assert (images.train_rows, images.validation_rows, images.test_rows) == (50_000, 10_000, 10_000)
+    assert (images.batch_size, images.rate, images.epochs) == (100, 0.002, 10)
+    assert (images.num_particles, images.swag.num_steps, images.swag.rank) == (100, 50, 100)
+    crescent = crescent_runs.CrescentSetting()
+    assert (crescent.rows, crescent.batch_size, crescent.epochs, crescent.start) == (100, 10, 200, 0.1)
+    assert (crescent.rate, crescent.decay, crescent.walk_variance) == (0.1, 0.96, 0.001)
+    assert (crescent.metropolis_variance, crescent.monte_carlo_samples) == (0.001, 10_000)
+    assert (crescent.swag.num_steps, crescent.swag.rank) == (100 * 10, 20)
+
+
+def test_rivals_of_the_best_track_get_the_same_noise_and_budget():
+    for name in ("regression", "moons", "uci"):
+        for setting in experiment(name, "best").settings:
+            assert setting.noise in ("learned", "student_t")
+            assert setting.prior == ("standard" if name == "regression" else "fan_in")
+            assert {"OHSMC", "MAP", "Deep ensemble", "VB", "SWAG"} <= set(setting.methods)
+
+
+@needs_data
+@pytest.mark.parametrize("dataset", ["yacht", "glass"])
+def test_the_papers_split_is_scaled_by_its_training_rows_alone(dataset):
+    (setting,) = (s for s in experiment("uci").settings if s.dataset == dataset)
+    table = data.uci(dataset, FOLDER)
+    run = problems.problem(setting, FOLDER).run(3)
+    sizes = [len(targets) for _, targets in (run.train, run.validation, run.test)]
+    rows = len(table.targets)
+    assert sum(sizes) == rows
+    np.testing.assert_allclose(np.array(sizes) / rows, [0.6, 0.3, 0.1], atol=1 / rows)
+    np.testing.assert_allclose(run.train[0].mean(axis=0), 0.0, atol=1e-5)
+    assert abs(run.test[0].mean(axis=0)).max() > 1e-3  # scaled by others' statistics
+    if table.classes is None:
+        assert abs(run.train[1].mean()) < 1e-5 < abs(run.test[1].mean())
+
+
+@needs_data
+def test_a_standard_split_keeps_its_test_rows_and_units():
+    (setting,) = (s for s in experiment("uci", "best").settings if s.dataset == "yacht")
+    table, splits = data.uci("yacht", FOLDER), data.uci_splits("yacht", FOLDER)
+    run = problems.problem(setting, FOLDER).run(7)
+    np.testing.assert_array_equal(run.test[1], table.targets[splits[7]])
+    seen = np.concatenate([run.train[1], run.validation[1]]) * run.target_scale.scale
+    rest = np.delete(table.targets, splits[7])
+    np.testing.assert_allclose(np.sort(seen + run.target_scale.shift), np.sort(rest), atol=1e-4)
+    share = len(run.validation[1]) / len(rest)
+    assert abs(share - setting.validation_share) < 0.01
+
+
+def scores(value):
+    return {"nlpd": value, "seconds": 1.0}
+
+
+@pytest.fixture
+def results(tmp_path):
+    return Results(tmp_path / "moons" / "paper", experiment("moons"))
+
+
+def test_a_run_cut_off_while_it_was_written_is_not_there(results):
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    results.append("moons", "OHSMC", 1, scores(0.4))
+    text = results.file.read_bytes()
+    for length in range(len(text) - len(b"moons,OHSMC,1,seconds,1\n"), len(text)):
+        results.file.write_bytes(text[:length])
+        assert results.finished() == {("moons", "OHSMC", 0)}
+        results.append("moons", "OHSMC", 2, scores(0.5))
+        values = [(row["repeat"], row["metric"]) for row in read(results.folder)]
+        assert values == [("0", "nlpd"), ("0", "seconds"), ("2", "nlpd"), ("2", "seconds")]
+
+
+def test_a_run_cut_off_is_in_no_table(results):
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    with results.file.open("a") as file:
+        file.write("moons,OHSMC,1,nlpd,99\n")
+    Results(results.folder, experiment("moons"))
+    assert {row["repeat"] for row in read(results.folder)} == {"0"}
+
+
+def test_damaged_files_of_results_are_named(results):
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    whole = results.file.read_text()
+    results.file.write_text(whole.replace("OHSMC,0", "OHSMC,first"))
+    with pytest.raises(ValueError, match=r"per_run\.csv has the line 'moons,OHSMC,first,seconds,1'"):
+        Results(results.folder, experiment("moons"))
+    results.file.write_text(whole)
+    (results.folder / "settings.json").write_text("{")
+    with pytest.raises(ValueError, match=r"settings\.json is damaged .* --out"):
+        Results(results.folder, experiment("moons"))
+
+
+def test_a_run_of_two_processes_is_written_once(results):
+    for one in (results, Results(results.folder, experiment("moons"))):
+        one.append("moons", "OHSMC", 0, scores(0.3))
+        one.append("moons", "OHSMC", 1, scores(0.4))
+    assert [row["repeat"] for row in read(results.folder)] == ["0", "0", "1", "1"]
+    assert len(json.loads((results.folder / "settings.json").read_text())["runs"]) == 1
+
+
+def test_commands_that_begin_in_one_second_are_both_told_of(results, monkeypatch):
+    monkeypatch.setattr("reproduction.experiments.result_folder._time", lambda seconds: "now")
+    both = results, Results(results.folder, experiment("moons"))
+    for repeat in (0, 1):
+        for method, one in zip(("OHSMC", "MAP"), both, strict=True):
+            monkeypatch.setattr("sys.argv", ["partialbayes", "reproduce", method])
+            one.append("moons", method, repeat, scores(0.3))
+    runs = json.loads((results.folder / "settings.json").read_text())["runs"]
+    assert [(run["command"].split()[-1], run["runs"]) for run in runs] == [("OHSMC", 2), ("MAP", 2)]
+
+
+def test_runs_of_two_settings_do_not_come_into_one_table(results):
+    changed = replace(experiment("moons").settings[0], epochs=7)
+    Results(results.folder, Experiment("moons", "paper", (changed,)))  # no run is there yet
+    results = Results(results.folder, experiment("moons"))
+    results.append("moons", "OHSMC", 0, scores(0.3))
+    with pytest.raises(ValueError, match=r"epochs=100, and this would add some with 7.*--out"):
+        Results(results.folder, Experiment("moons", "paper", (changed,)))
+    more = replace(experiment("moons").settings[0], repeats=3, methods=("MAP",), at_once=2)
+    Results(results.folder, Experiment("moons", "paper", (more,)))
+
+
+def test_a_candidate_is_chosen_by_validation_in_each_run():
+    model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/0/**", pb.gaussian())
+    x = np.linspace(-1.0, 1.0, 8, dtype=np.float32)[:, None]
+    run = problems.Run((x, x), (x, x), (x, x))
+    (setting,) = experiment("regression").settings
+    setting = replace(setting, epochs=2, batch_size=4, evaluate_every=1)
+    still, moving = (pb.map_estimate(model, optimizer=o) for o in (optax_sgd(0.0), optax_sgd(1e-2)))
+    for pair in ((still, moving), (moving, still)):
+        (kept,) = runner.train(pair, setting, [run], [0])
+        assert runner.best_validation(kept) == min(
+            runner.best_validation(runner.train((one,), setting, [run], [0])[0]) for one in pair
+        )
+
+
+def optax_sgd(rate):
+    import optax
+
+    return optax.sgd(rate)
+
+
+def test_tiny_regression_goes_on_where_it_was(tmp_path):
+    few = {"methods": ("OHSMC",), "jobs": 1, "quick": True, "progress": False, "out": tmp_path}
+    folder = reproduce("regression", repeats=1, **few)
+    before = read(folder)
+    reproduce("regression", repeats=2, **few)
+    after = read(folder)
+    assert after[: len(before)] == before
+    assert {row["repeat"] for row in after} == {"0", "1"}
+    metrics = {row["metric"] for row in before}
+    assert {"nlpd", "rmse", "rmse_particles", "crps", "coverage90", "validation_nlpd"} <= metrics
+    with (folder / "table.csv").open() as file:
+        (row,) = (row for row in csv.DictReader(file) if row["metric"] == "nlpd")
+    assert (row["method"], row["repeats"], row["paper_mean"]) == ("OHSMC", "2", "1.49")
+    runs = json.loads((folder / "settings.json").read_text())["runs"]
+    assert len(runs) == 2
+    assert all(run["commit"] and run["started"] and run["runs"] == 1 for run in runs)
+    assert (folder / "curves_by_seed.png").stat().st_size > 10_000
+    assert "OHSMC" in (tmp_path / "index.html").read_text()
+
+
+def test_an_interrupted_run_is_not_written_down(tmp_path, monkeypatch):
+    original = many.drive
+
+    def struck(advance, look, *rest):
+        def strike(*piece):
+            os.kill(os.getpid(), signal.SIGINT)
+            return look(*piece)
+
+        return original(advance, strike, *rest)
+
+    monkeypatch.setattr(many, "drive", struck)
+    few = {"methods": ("MAP",), "jobs": 1, "quick": True, "progress": False, "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("moons", repeats=1, **few)
+    assert not (tmp_path / "moons" / "paper" / "per_run.csv").exists()
+
+
+def test_tiny_moons_by_a_method_of_two_stages(tmp_path):
+    folder = reproduce("moons", methods=("SWAG",), jobs=1, quick=True, progress=False, out=tmp_path)
+    values = {row["metric"]: float(row["value"]) for row in read(folder)}
+    assert 0.0 < values["nlpd"] < 2.0
+    assert 0.0 <= values["ece"] <= 1.0
+    assert (folder / "boundaries.png").stat().st_size > 10_000
+
+
+def test_tiny_crescent(tmp_path):
+    folder = reproduce("crescent", methods=("OHSMC",), quick=True, progress=False, out=tmp_path)
+    values = {row["metric"]: float(row["value"]) for row in read(folder)}
+    assert values["psi_error"] == pytest.approx(abs(values["psi"] - values["best_psi"]), abs=1e-5)
+    assert 0.0 < values["ks_phi0"] < 1.0
+    for name in ("traces", "posterior", "flow"):
+        assert (folder / f"{name}.png").stat().st_size > 10_000
+
+
+@needs_data
+@pytest.mark.parametrize("track", ["paper", "best"])
+def test_tiny_uci(tmp_path, track):
+    folder = reproduce(
+        "uci",
+        track=track,
+        repeats=1,
+        methods=("MAP",),
+        datasets=("yacht",),
+        data_dir=FOLDER,
+        jobs=1,
+        quick=True,
+        progress=False,
+        out=tmp_path,
+    )
+    values = {row["metric"]: float(row["value"]) for row in read(folder)}
+    assert np.isfinite(list(values.values())).all()
+    # Residuary resistances are up to 62; scaled ones a few units.
+    assert (values["rmse"] > 3.0) == (track == "best")
+
+
+@needs_data
+def test_tiny_mnist(tmp_path):
+    folder = reproduce(
+        "mnist", methods=("MAP",), data_dir=FOLDER, quick=True, progress=False, out=tmp_path
+    )
+    values = {row["metric"]: float(row["value"]) for row in read(folder)}
+    assert 0.0 <= values["accuracy"] <= 1.0
+    assert 1.0 < values["nlpd"] < 4.0
+    assert values["auroc_mutual_information"] == 0.5  # one particle knows nothing of itself
+    assert not list(folder.glob("*.checkpoint"))
+    assert set(values) == {*mnist.METRICS, "seconds"}
+
+
+@needs_data
+def test_a_diverged_run_of_mnist_is_no_end(tmp_path, monkeypatch):
+    whole = mnist.quick
+    monkeypatch.setattr(mnist, "quick", lambda setting: replace(whole(setting), rate=1e30, repeats=2))
+    arguments = {"methods": ("MAP",), "data_dir": FOLDER, "quick": True, "progress": False}
+    folder = reproduce("mnist", **arguments, out=tmp_path)
+    runs = [row for row in read(folder) if row["metric"] == "nlpd"]
+    # Each in a process of its own, so in either order.
+    assert sorted((row["repeat"], row["value"]) for row in runs) == [("0", "nan"), ("1", "nan")]
+    assert not list(folder.glob("*.checkpoint"))
+    assert "Diverged: MAP 2 of 2." in (folder / "table.md").read_text()
+
+
+@pytest.mark.parametrize("method", ["MAP", "SWAG"])
+def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, monkeypatch, method):
+    """Unless a second stage was to follow, which is then missing."""
+    kept = pb.Fit(None, None, {})
+
+    def diverges(*arguments, **others):
+        raise pb.TrainingDivergedError(12, kept, "", "it diverged.")
+
+    monkeypatch.setattr(mnist, "fit", diverges)
+    model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())
+    setting = mnist.quick(mnist.MnistSetting())
+    task = mnist._Task(setting, method, 0, tmp_path, None, progress=False)
+    trainer = mnist.algorithm(method, model, setting)
+    found = mnist._train(trainer, task, (None, None), (None, None))
+    assert found is (kept if method == "MAP" else None)
+
+
+def test_distances_to_the_crescent_are_small_for_exact_draws_and_large_for_others():
+    oracle = crescent_runs.drawn(crescent_runs.CrescentSetting(), 0)
+    psi = oracle.best_psi()
+    draws = 3.0 * jax.random.uniform(jax.random.key(0), (100_000, 2), minval=-1.3, maxval=1.3)
+    weights = np.exp(np.asarray(oracle.log_density(psi, draws), float))
+    assert max(oracle.distances(psi, draws, weights)) < 0.02
+    assert min(oracle.distances(psi, draws, np.ones(len(draws)))) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "nothing"}, "experiment must be one of crescent, regression"),
+        ({"name": "mnist", "track": "best"}, "mnist has the track paper alone"),
+        ({"name": "moons", "repeats": 0}, "repeats must be"),
+        ({"name": "uci", "track": "best", "repeats": 21}, "naval have 20 standard splits"),
+        ({"name": "moons", "jobs": 0}, "jobs must be"),
+        ({"name": "moons", "methods": ("HMC",)}, "methods of moons in the paper track are OHSMC"),
+        ({"name": "moons", "methods": ("Deep ensemble",)}, "there is no Deep ensemble"),
+        ({"name": "crescent", "methods": ("OHSMC", "HMC")}, "methods of crescent .* there is no HMC"),
+        ({"name": "mnist", "methods": ("MAP", "HMC")}, "OHSMC, SWAG, VB, MAP; there is no HMC"),
+        ({"name": "moons", "datasets": ("yacht",)}, "there is no yacht"),
+        ({"name": "crescent", "datasets": ("yacht",)}, "datasets of crescent are crescent"),
+    ],
+)
+def test_wrong_arguments_leave_nothing_behind(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        reproduce(**arguments, out=tmp_path / "out", quick=True, progress=False)
+    with pytest.raises(data.MissingDataError, match="nowhere, and there is no such folder"):
+        reproduce("moons", data_dir=tmp_path / "nowhere", out=tmp_path / "out", quick=True)
+    assert not list(tmp_path.iterdir())

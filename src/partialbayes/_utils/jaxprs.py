@@ -1,0 +1,106 @@
+"""Run what does not depend on φ once, whatever the network.
+
+At fixed ψ (HMC, `refine`, prediction in chunks) the same function of φ is called many times, and
+the layers before the first stochastic one give the same activations every time. `stage` traces the
+function, evaluates at once every operation that φ does not reach, and keeps the rest as a function
+of φ alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+from jax.extend.core import ClosedJaxpr, Literal
+
+Result = TypeVar("Result")
+
+
+class _Slot(NamedTuple):
+    """Stands for a value that depends on φ: its place in the list of such values."""
+
+    place: int
+
+
+class _Operation(NamedTuple):
+    """One operation left for later: its inputs (values, or slots) and the slots it fills."""
+
+    equation: Any
+    inputs: list[Any]
+    outputs: list[_Slot]
+
+
+def stage(function: Callable[[Any], Result], phi: Any) -> Callable[[Any], Result]:
+    """The same function of φ, with everything that φ does not reach already computed.
+
+    Args:
+        function: A function of φ; whatever else it uses is in its closure.
+        phi: A φ, or its shape and dtype; only those are used.
+
+    Returns:
+        A function that gives the same results, differentiable and mappable over φ.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from partialbayes._utils.jaxprs import stage
+        >>> trunk = jnp.ones((1000, 50))
+        >>> cheap = stage(lambda phi: jnp.tanh(trunk).sum(0) @ phi, jnp.ones(50))
+        >>> bool(jnp.isclose(cheap(jnp.ones(50)), jnp.tanh(1.0) * 50000))
+        True
+    """
+    jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(phi)
+    treedef = jax.tree.structure(shape)
+    tape: list[_Operation] = []
+    slots = [_Slot(place) for place in range(len(jax.tree.leaves(phi)))]
+    counter = [len(slots)]
+    results = _walk(jaxpr, slots, tape, counter)
+
+    def staged(phi: Any) -> Result:
+        values: list[Any] = [None] * counter[0]
+        values[: len(slots)] = jax.tree.leaves(phi)
+
+        def read(item: Any) -> Any:
+            return values[item.place] if isinstance(item, _Slot) else item
+
+        for equation, inputs, outputs in tape:
+            computed = evaluate(equation, [read(item) for item in inputs])
+            for slot, value in zip(outputs, computed, strict=True):
+                values[slot.place] = value
+        return jax.tree.unflatten(treedef, [read(item) for item in results])
+
+    return staged
+
+
+def _walk(
+    closed: ClosedJaxpr, inputs: Sequence[Any], tape: list[_Operation], counter: list[int]
+) -> list[Any]:
+    """Evaluate what is known; write the rest on the tape. Returns values and slots."""
+    known: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    known.update(zip(closed.jaxpr.invars, inputs, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else known[atom]
+
+    for equation in closed.jaxpr.eqns:
+        arguments = [read(atom) for atom in equation.invars]
+        if not any(isinstance(argument, _Slot) for argument in arguments):
+            results = evaluate(equation, arguments)
+        elif equation.primitive.name in ("jit", "pjit"):
+            # Look inside: part of a compiled function may still be free of φ.
+            results = _walk(equation.params["jaxpr"], arguments, tape, counter)
+        else:
+            results = [_Slot(counter[0] + place) for place in range(len(equation.outvars))]
+            counter[0] += len(results)
+            tape.append(_Operation(equation, arguments, results))
+        known.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in closed.jaxpr.outvars]
+
+
+def evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
+    """The results of one operation of a traced function."""
+    bound = equation.primitive.get_bind_params(equation.params)
+    # Older JAX gives the functions a primitive calls apart from its other parameters.
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)
+    results = equation.primitive.bind(*functions, *arguments, **params)
+    return list(results) if equation.primitive.multiple_results else [results]

@@ -1,0 +1,139 @@
+"""OHSMC with a backward kernel: a random walk whose bias the weights take back (Del Moral 2006).
+
+A random walk K = N(φ, v I) leaves no target invariant. An SMC sampler on the targets γ_0, γ_1, …
+with any kernel K and any backward kernel L is right when the weights are multiplied by
+γ_n(φ') L(φ', φ) / (γ_{n−1}(φ) K(φ, φ')). A random walk is its own backward kernel, L = K, and
+what is left is
+
+    resample    φ, log γ_{n−1}(φ) ← copies, w ← 1/J, where asked for
+    move        φ'_j ~ N(φ_j, v I)
+    reweight    w_j ∝ w_j γ_n(φ'_j) / γ_{n−1}(φ_j)
+    ascend      ψ ← optimiser(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch_n | φ'_j; ψ))
+
+The targets are γ_0 = π and γ_n(φ) = π(φ; ψ_n) p(batch_n | φ; ψ_n)^{β_n N/M}, β_n rising to one over the
+warm-up. So the weights are those of the posterior *estimated from this batch*, with its noise; with
+all the data in one batch they are those of the posterior at the current ψ, exactly, and the sum of
+the evidence increments estimates its log-evidence without bias in Ẑ.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from partialbayes._utils.checks import require_count, require_positive
+from partialbayes.algorithms._ohsmc import count_distinct
+from partialbayes.feynman_kac._gradients import one_pass
+from partialbayes.feynman_kac._random import antithetic
+from partialbayes.resampling import stratified, when_ess_below
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Particles,
+    Posterior,
+    PRNGKey,
+    Psi,
+    Resampler,
+)
+from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
+
+
+class BackwardOhsmcState(NamedTuple):
+    """ψ with its optimiser; the particles, their log γ_{n−1}, and n."""
+
+    psi: Psi
+    optimizer: optax.OptState
+    particles: Particles
+    log_targets: Float[Array, " particle"]
+    steps: Int[Array, ""]
+
+
+def backward_ohsmc(
+    model: Model,
+    *,
+    variance: float | Float[Array, ""] = 0.01,
+    num_particles: int = 1000,
+    warm_up: int = 10,
+    resample: Resampler | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Algorithm:
+    """OHSMC by random walk, debiased by its backward kernel.
+
+    With all the data in one batch the particles follow the exact posterior as ψ moves. With small
+    batches they follow what each batch says of it, which is noisy; `ohsmc` with the `forgetting`
+    kernel is then the better choice.
+
+    Args:
+        model: What to train.
+        variance: Variance of the random walk, best near the posterior's over the number of
+            stochastic weights: the weights have to pay for larger moves.
+        num_particles: J, the number of samples of φ.
+        warm_up: Steps over which the power of the likelihood rises from 0 to N/M.
+        resample: A scheme that copies particles (not `optimal_transport`);
+            ``when_ess_below(0.5)`` by default.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+
+    Raises:
+        ValueError: ``variance`` is not positive, or ``num_particles`` or ``warm_up`` no whole number of
+            at least 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.algorithms.backward_ohsmc(model, variance=0.01, num_particles=100)
+    """
+    require_positive("variance", variance)
+    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_count("warm_up", warm_up, "1 starts with the whole likelihood at once.")
+    resample = when_ess_below(0.5, stratified) if resample is None else resample
+    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+
+    def log_priors(values: Float[Array, "particle dim"], psi: Psi) -> Float[Array, " particle"]:
+        return jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
+
+    def init(key: PRNGKey) -> BackwardOhsmcState:
+        key_start, key_prior = jax.random.split(key)
+        psi = model.init(key_start).psi
+        values = model.sample_prior(key_prior, psi, num_particles)
+        particles = Particles(values, uniform_log_weights(num_particles))
+        steps = jnp.zeros((), jnp.int32)
+        return BackwardOhsmcState(psi, optimizer.init(psi), particles, log_priors(values, psi), steps)
+
+    def step(key: PRNGKey, state: BackwardOhsmcState, batch: Batch) -> tuple[BackwardOhsmcState, Info]:
+        key_resample, key_move = jax.random.split(key)
+        psi = state.psi
+        resampled, ancestors = resample(key_resample, state.particles)
+        noise = antithetic(key_move, resampled.values.shape, resampled.values.dtype)
+        values = resampled.values + jnp.sqrt(jnp.asarray(variance, noise.dtype)) * noise
+        log_likelihoods, gradient = one_pass(model, values, psi, batch)
+        steps = state.steps + 1
+        power = batch.scale * jnp.minimum(steps / warm_up, 1.0).astype(batch.scale.dtype)
+        log_targets = log_priors(values, psi) + power * log_likelihoods
+        particles, increment = reweight(
+            Particles(values, resampled.log_weights), log_targets - state.log_targets[ancestors]
+        )
+        ascent = gradient(jnp.exp(particles.log_weights))
+        updates, optimizer_state = optimizer.update(
+            jax.tree.map(jnp.negative, ascent), state.optimizer, psi
+        )
+        log_mean_likelihood = jax.nn.logsumexp(particles.log_weights + log_likelihoods)
+        info = {
+            "loss": -log_mean_likelihood / batch.mask.sum(),
+            "ess": effective_sample_size(particles.log_weights),
+            "log_evidence_increment": increment,
+            "acceptance": jnp.ones((), increment.dtype),
+            "ancestors": count_distinct(ancestors),
+        }
+        new_psi: Psi = optax.apply_updates(psi, updates)
+        return BackwardOhsmcState(new_psi, optimizer_state, particles, log_targets, steps), info
+
+    def posterior(state: BackwardOhsmcState) -> Posterior:
+        return Posterior(state.psi, state.particles)
+
+    return Algorithm(model, init, step, posterior)

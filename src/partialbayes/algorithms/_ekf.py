@@ -1,0 +1,236 @@
+"""Extended Kalman filter: OHSMC with a normal law of φ in place of particles.
+
+φ ~ N(m, P), P = L Lᵀ. On each batch, with ℓ = log p(batch | φ; ψ), its gradient g and its information
+F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and R_n⁻¹ the
+curvature −∇² log p(y_n | outputs):
+
+    predict     P ← P + v I, or forget the share M/N of what is known in favour of the prior
+    update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g
+    evidence    log p(batch) ≈ ℓ(m) + ½ gᵀ P' g − ½ log |I + P F|
+    ascend      ψ ← optimiser(ψ, (N/M) E_{N(m', P')}[∇_ψ log p(batch | φ; ψ)])
+
+The gradient is Fisher's identity on the draws that stand for the law, through the network itself. That
+of the linearised evidence would be the same for linear outputs, but ψ can inflate it without bound
+where they are not, by making the outputs steep.
+
+For normal targets R_n is their covariance and this is the Kalman update with all rows and outputs of
+the batch at once, exact if the outputs are linear in φ. For Bernoulli, categorical and Poisson targets
+R_n⁻¹ is the covariance of the targets, singular for classes, but never to be inverted. It is a
+natural-gradient step on φ with information matrix P'⁻¹ (Ollivier 2018).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_count, require_positive
+from partialbayes.feynman_kac._gradients import one_pass
+from partialbayes.kernels._forgetting import forget
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Moments,
+    Particles,
+    Phi,
+    Posterior,
+    PRNGKey,
+    Psi,
+    Scalar,
+)
+from partialbayes.weights import uniform_log_weights
+
+
+class Gaussian(NamedTuple):
+    """N(mean, L Lᵀ)."""
+
+    mean: Phi
+    factor: Float[Array, "dim dim"]
+
+
+class EkfState(NamedTuple):
+    """ψ with its optimiser, the law of φ, and the standard draws that stand for it."""
+
+    psi: Psi
+    optimizer: optax.OptState
+    law: Gaussian
+    draws: Float[Array, "particle dim"]
+
+
+def ekf(
+    model: Model,
+    *,
+    variance: float | Float[Array, ""] | None = None,
+    covariance: Literal["full", "diagonal"] = "full",
+    num_particles: int = 1000,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Algorithm:
+    """Train ψ, and follow φ by an extended Kalman filter.
+
+    The posterior is N(m, P), given as ``num_particles`` equally weighted draws. Where they are more
+    than the stochastic weights, their mean and covariance are m and P exactly.
+
+    Args:
+        model: What to train; its prior must be normal.
+        variance: Variance of a random walk before each batch. By default there is none, and the
+            filter forgets the share M/N of what it knows instead, as `forgetting` does, so that it
+            settles at the posterior.
+        covariance: Of the law of φ. "diagonal" keeps the diagonal of the precision, as mean-field
+            variational Bayes does: no correlations, and too small a variance where there are any.
+        num_particles: J, the number of draws.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+
+    Raises:
+        ValueError: The prior is not normal, ``covariance`` is neither of the two, or ``variance``
+            is not positive.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.algorithms.ekf(model)
+    """
+    if variance is not None:
+        require_positive("variance", variance)
+    if covariance not in ("full", "diagonal"):
+        raise ValueError(f'covariance must be "full" or "diagonal", not {covariance!r}.')
+    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    if not model.prior.normal:
+        raise ValueError("ekf follows φ by a normal law and needs a normal prior; use ohsmc otherwise.")
+    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+
+    def init(key: PRNGKey) -> EkfState:
+        key_start, key_draws = jax.random.split(key)
+        psi = model.init(key_start).psi
+        prior = model.prior_moments(psi)
+        law = Gaussian(prior.mean, jnp.diag(jnp.sqrt(prior.variance)))
+        draws = jax.random.normal(key_draws, (num_particles, model.split.dim), prior.mean.dtype)
+        return EkfState(psi, optimizer.init(psi), law, _standardised(draws))
+
+    def predict(law: Gaussian, psi: Psi, batch: Batch) -> Gaussian:
+        if variance is None:
+            return _forget(law, model.prior_moments(psi), 1.0 / batch.scale)
+        added = jnp.asarray(variance, law.mean.dtype) * jnp.eye(law.mean.shape[0])
+        return law._replace(factor=jnp.linalg.cholesky(law.factor @ law.factor.T + added))
+
+    def step(key: PRNGKey, state: EkfState, batch: Batch) -> tuple[EkfState, Info]:
+        predicted = predict(state.law, state.psi, batch)
+
+        law, log_evidence = kalman_update(model, state.psi, batch, predicted)
+        if covariance == "diagonal":
+            law = _without_correlations(law)
+        values = _particles(law, state.draws).values
+        _, gradient = one_pass(model, values, state.psi, batch)
+        ascent = gradient(jnp.full(num_particles, 1.0 / num_particles, values.dtype))
+        updates, optimizer_state = optimizer.update(
+            jax.tree.map(jnp.negative, ascent), state.optimizer, state.psi
+        )
+        equal = jnp.asarray(num_particles, log_evidence.dtype)
+        info = {
+            "loss": -log_evidence / batch.mask.sum(),
+            "ess": equal,
+            "log_evidence_increment": log_evidence,
+            "acceptance": jnp.ones_like(log_evidence),
+            "ancestors": equal,
+        }
+        new_psi: Psi = optax.apply_updates(state.psi, updates)
+        return EkfState(new_psi, optimizer_state, law, state.draws), info
+
+    def posterior(state: EkfState) -> Posterior:
+        return Posterior(state.psi, _particles(state.law, state.draws))
+
+    return Algorithm(model, init, step, posterior)
+
+
+def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[Gaussian, Scalar]:
+    """The law of φ after a batch, and the log-evidence of the batch."""
+
+    def log_likelihood(phi: Phi) -> Scalar:
+        return model.log_likelihood(phi, psi, batch).sum()
+
+    value, slope = jax.value_and_grad(log_likelihood)(law.mean)
+    jacobian, curvature = linearise(model, psi, batch, law.mean)
+    spread = jacobian @ law.factor
+    gained = jnp.einsum("nod,nop,npe->de", spread, curvature, spread)
+    # I + Lᵀ F L is at least the identity, so its Cholesky factor exists in any precision.
+    lower = jnp.linalg.cholesky(jnp.eye(law.mean.shape[0]) + 0.5 * (gained + gained.T))
+    pulled = jax.scipy.linalg.solve_triangular(lower, law.factor.T @ slope, lower=True)
+    factor = jax.scipy.linalg.solve_triangular(lower, law.factor.T, lower=True).T
+    log_evidence = value + 0.5 * pulled @ pulled - jnp.log(jnp.diagonal(lower)).sum()
+    return Gaussian(law.mean + factor @ pulled, factor), log_evidence
+
+
+def linearise(
+    model: Model, psi: Psi, batch: Batch, phi: Phi
+) -> tuple[Float[Array, "example output dim"], Float[Array, "example output output"]]:
+    """For each row, the Jacobian of what its likelihood depends on, and the curvature in that.
+
+    That is the network's outputs, and the likelihood's own parameters where they are part of φ.
+    Where the log-density is not concave in them, its curvature is cut off at zero.
+    """
+    likelihood = model.likelihood
+    example = jax.eval_shape(lambda: model.outputs(phi, psi, batch.inputs))
+    one_row = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), example)
+    _, unravel = ravel_pytree((one_row, model.split.latents(phi)))
+
+    def rows(phi: Phi) -> Float[Array, "example output"]:
+        latents = model.split.latents(phi)
+        outputs = model.outputs(phi, psi, batch.inputs)
+        return jax.vmap(lambda row: ravel_pytree((row, latents))[0])(outputs)
+
+    def log_density(row: Float[Array, " output"], target: PyTree) -> Scalar:
+        outputs, latents = unravel(row)
+        outputs, target = jax.tree.map(lambda leaf: leaf[None], (outputs, target))
+        parameters = likelihood.parameters(outputs, psi.likelihood, latents)
+        return likelihood.log_density(parameters, target)[0]
+
+    curvature = -jax.vmap(jax.hessian(log_density))(rows(phi), batch.targets)
+    curvature = jnp.where(batch.mask[:, None, None], curvature, 0.0)
+    return jax.jacfwd(rows)(phi), _positive_part(curvature)
+
+
+def _positive_part(
+    matrices: Float[Array, "example output output"],
+) -> Float[Array, "example output output"]:
+    values, axes = jnp.linalg.eigh(matrices)
+    return (axes * jnp.maximum(values, 0.0)[:, None, :]) @ jnp.swapaxes(axes, 1, 2)
+
+
+def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
+    """Forget in favour of the prior, exactly; see the `forgetting` kernel."""
+    scale = jnp.sqrt(prior.variance)
+    whitened = law.factor / scale[:, None]
+    variance, axes = jnp.linalg.eigh(whitened @ whitened.T)
+    variance = jnp.maximum(variance, np.finfo(variance.dtype).eps)
+    mean = ((law.mean - prior.mean) / scale) @ axes
+    after = forget(Moments(mean, variance), fraction)
+    return Gaussian(
+        prior.mean + scale * (axes @ after.mean),
+        scale[:, None] * axes * jnp.sqrt(after.variance)[None, :],
+    )
+
+
+def _without_correlations(law: Gaussian) -> Gaussian:
+    precision = jnp.linalg.inv(law.factor @ law.factor.T)
+    return law._replace(factor=jnp.diag(jax.lax.rsqrt(jnp.diagonal(precision))))
+
+
+def _standardised(draws: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
+    """Draws with mean zero and covariance one exactly, where there are enough of them."""
+    num_particles, dim = draws.shape
+    if num_particles <= dim:
+        return draws
+    orthonormal, _ = jnp.linalg.qr(draws - draws.mean(axis=0)[None, :])
+    return orthonormal * jnp.sqrt(jnp.asarray(num_particles, draws.dtype))
+
+
+def _particles(law: Gaussian, draws: Float[Array, "particle dim"]) -> Particles:
+    values = law.mean[None, :] + draws @ law.factor.T
+    return Particles(values, uniform_log_weights(draws.shape[0]))

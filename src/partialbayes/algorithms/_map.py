@@ -1,0 +1,82 @@
+"""Maximum a posteriori: one point for φ and ψ together.
+
+    (φ, ψ) ← optimiser ascending (N/M) log p(batch | φ; ψ) + log π(φ; ψ)
+
+The plain way to train the same network, and the yardstick for everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from partialbayes.feynman_kac._gradients import forward_pass
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Params,
+    Particles,
+    Posterior,
+    PRNGKey,
+    Scalar,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class MapState(NamedTuple):
+    """The current point and its optimiser."""
+
+    params: Params
+    optimizer: optax.OptState
+
+
+def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None = None) -> Algorithm:
+    """Train φ and ψ as one point; the posterior is a single particle of weight one.
+
+    Args:
+        model: What to train; a learned prior scale has no maximum here, and is warned of.
+        optimizer: Any Optax transformation; Adam at 0.01 by default.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.map_estimate(model)
+    """
+    if jax.tree.leaves(model.prior.init()):
+        logger.warning(
+            "the prior has a learned scale, and a single point of φ can always make it smaller: the "
+            "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB."
+        )
+    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+
+    def init(key: PRNGKey) -> MapState:
+        params = model.init(key)
+        return MapState(params, optimizer.init(params))
+
+    def step(key: PRNGKey, state: MapState, batch: Batch) -> tuple[MapState, Info]:
+        num_data = batch.scale * batch.mask.sum()
+
+        def loss(params: Params) -> Scalar:
+            (log_likelihood,) = forward_pass(model, params.phi[None, :], params.psi, batch)
+            return -(batch.scale * log_likelihood + model.log_prior(params.phi, params.psi))
+
+        value, gradient = jax.value_and_grad(loss)(state.params)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        params: Params = optax.apply_updates(state.params, updates)
+        return MapState(params, optimizer_state), {"loss": value / num_data}
+
+    def posterior(state: MapState) -> Posterior:
+        values = state.params.phi[None, :]
+        return Posterior(state.params.psi, Particles(values, jnp.zeros(1, values.dtype)))
+
+    def restart(state: MapState, posterior: Posterior) -> MapState:
+        return state._replace(params=Params(posterior.particles.values[0], posterior.psi))
+
+    return Algorithm(model, init, step, posterior, restart=restart)

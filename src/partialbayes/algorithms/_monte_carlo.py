@@ -1,0 +1,134 @@
+"""Brute-force Monte Carlo: the marginal likelihood of ψ estimated by draws of the prior.
+
+On each batch, with fresh φ_1..S ~ π(φ; ψ) and L_j = (N/M) log p(batch | φ_j; ψ), ascend in ψ one of
+
+    (1/S) Σ_j L_j                the paper's bound, E_π[Σ_n log p(y_n | φ; ψ)]
+    log (1/S) Σ_j exp L_j        the marginal likelihood itself, log E_π[Π_n p(y_n | φ; ψ)]
+
+By Jensen the first is below the second, often far below, and its maximiser is another. The second
+is estimated without bias (before the logarithm) only from all the data at once: leave
+``batch_size`` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from partialbayes._utils.checks import require_count
+from partialbayes.algorithms._combinators import then
+from partialbayes.feynman_kac._gradients import forward_pass
+from partialbayes.samplers._importance import likelihood_weighting
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Particles,
+    Posterior,
+    PRNGKey,
+    Psi,
+    Scalar,
+)
+from partialbayes.weights import effective_sample_size, uniform_log_weights
+
+Objective = Callable[[Float[Array, " sample"]], Scalar]
+
+
+def expected_log_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
+    """The paper's bound: the mean over prior draws of log p(y | φ; ψ).
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> float(pb.algorithms.expected_log_likelihood(jnp.array([-1.0, -3.0])))
+        -2.0
+    """
+    return jnp.mean(log_likelihoods)
+
+
+def log_expected_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
+    """The log marginal likelihood: the logarithm of the mean of p(y | φ; ψ).
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> round(float(pb.algorithms.log_expected_likelihood(jnp.array([-1.0, -3.0]))), 4)
+        -1.5662
+    """
+    return jax.nn.logsumexp(log_likelihoods) - math.log(log_likelihoods.shape[0])
+
+
+class MonteCarloState(NamedTuple):
+    """ψ with its optimiser, and the last draws of the prior, weighted by the last batch."""
+
+    psi: Psi
+    optimizer: optax.OptState
+    particles: Particles
+
+
+def monte_carlo(
+    model: Model,
+    *,
+    objective: Objective = log_expected_likelihood,
+    num_samples: int = 1000,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Algorithm:
+    """Train ψ on draws of the prior; the posterior is such draws, weighted by the likelihood.
+
+    During training the weights are those of the last batch, its likelihood raised to N/M; the
+    posterior that `fit` returns is fresh draws weighted by all the data, with the effective sample
+    size and the log-evidence in the report.
+
+    Args:
+        model: What to train.
+        objective: `log_expected_likelihood`, or the paper's bound `expected_log_likelihood`.
+        num_samples: S, draws of the prior per step.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+
+    Raises:
+        ValueError: ``num_samples`` is not a whole number of at least 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.algorithms.monte_carlo(model, objective=pb.algorithms.expected_log_likelihood)
+    """
+    require_count("num_samples", num_samples, "for example num_samples=1000.")
+    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+
+    def init(key: PRNGKey) -> MonteCarloState:
+        key_start, key_prior = jax.random.split(key)
+        psi = model.init(key_start).psi
+        values = model.sample_prior(key_prior, psi, num_samples)
+        return MonteCarloState(
+            psi, optimizer.init(psi), Particles(values, uniform_log_weights(num_samples))
+        )
+
+    def step(key: PRNGKey, state: MonteCarloState, batch: Batch) -> tuple[MonteCarloState, Info]:
+        def loss(psi: Psi) -> tuple[Scalar, tuple[Array, Array]]:
+            # Differentiated through the draws too: a learned prior scale moves them.
+            values = model.sample_prior(key, psi, num_samples)
+            terms = forward_pass(model, values, psi, batch)
+            log_likelihoods = batch.scale * terms
+            return -objective(log_likelihoods), (values, log_likelihoods)
+
+        (value, (values, log_likelihoods)), gradient = jax.value_and_grad(loss, has_aux=True)(state.psi)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.psi)
+        psi: Psi = optax.apply_updates(state.psi, updates)
+        particles = Particles(values, jax.nn.log_softmax(log_likelihoods))
+        info = {
+            "loss": value / (batch.scale * batch.mask.sum()),
+            "ess": effective_sample_size(particles.log_weights),
+        }
+        return MonteCarloState(psi, optimizer_state, particles), info
+
+    def posterior(state: MonteCarloState) -> Posterior:
+        return Posterior(state.psi, state.particles)
+
+    training = Algorithm(model, init, step, posterior)
+    return then(training, likelihood_weighting(num_particles=num_samples))

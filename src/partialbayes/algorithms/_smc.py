@@ -1,0 +1,191 @@
+"""Sequential Monte Carlo on the whole data (Algorithm 1 of the paper), or on minibatches (Algorithm 2).
+
+Every iteration starts cold, with draws from the prior, and lets the data in block by block:
+
+    for t = 1 … T:  resample, move leaving p(φ | y_{1:t−1}; ψ) invariant, reweight by p(y_t | φ; ψ)
+    ascend          ψ ← optimizer(ψ, Σ_j w_j ∇_ψ log p(φ_j, y_1:N; ψ))
+
+The last line is Fisher's identity for ∇_ψ log p(y_1:N; ψ), on the final weighted particles. SGSMC
+does the same on a fresh minibatch S of M rows at each iteration:
+
+    sample      w_j, φ_j for p(φ | y_S; ψ), by sequential Monte Carlo from the prior
+    ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(φ_j, y_S; ψ))
+
+The kernel sees a growing prefix of the batch through the exponents of `partialbayes.annealing`,
+zeros and ones; rows not yet in are not evaluated, masked rows count for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from partialbayes._utils.checks import require_count
+from partialbayes.annealing import Schedule, as_exponents, geometric_blocks, posterior_family
+from partialbayes.feynman_kac._feynman_kac import relative_variance, resample_move, run_path
+from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
+from partialbayes.kernels import adapted_hamiltonian
+from partialbayes.kernels._requirements import require_invariant, require_suitable
+from partialbayes.resampling import stratified, when_ess_below
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Info,
+    Model,
+    Move,
+    Particles,
+    Posterior,
+    PRNGKey,
+    Psi,
+    Resampler,
+)
+from partialbayes.weights import uniform_log_weights
+
+
+class SmcState(NamedTuple):
+    """ψ with its optimiser, the kernel's memory, and the last sample with the ψ it is for."""
+
+    psi: Psi
+    optimizer: optax.OptState
+    kernel: PyTree
+    sampled: Posterior
+
+
+def smc(
+    model: Model,
+    *,
+    num_particles: int = 1000,
+    schedule: Schedule | None = None,
+    kernel: Move | None = None,
+    resample: Resampler | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    gradient_particles: int | None = None,
+) -> Algorithm:
+    """Train ψ by the gradient of the log-evidence, sampling the exact posterior at every step.
+
+    Give it all the data at each step (``fit(..., batch_size=None)``); on minibatches it is
+    `sgsmc`. The posterior it returns is the last sample together with the ψ it was drawn for.
+
+    Args:
+        model: What to train.
+        num_particles: J, the number of samples of φ.
+        schedule: How the data come in: `geometric_blocks` (default), `blocks`, or `tempering`.
+        kernel: How particles move before each block, leaving their present target invariant;
+            `adapted_hamiltonian` of one trajectory by default.
+        resample: Stratified when the ESS falls below J/2, by default.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
+            all of them by default. Unbiased; the backward pass then costs K instead of J.
+
+    Raises:
+        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
+            1; or the kernel does not leave its target invariant, as `random_walk` and `forgetting`
+            do not.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.annealing.blocks(10))
+    """
+    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    schedule = geometric_blocks() if schedule is None else schedule
+    kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
+    require_invariant(kernel)
+    require_suitable(kernel, model)
+    if gradient_particles is not None:
+        require_count("gradient_particles", gradient_particles, "or None for all of them.")
+    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
+
+    def init(key: PRNGKey) -> SmcState:
+        key_start, key_prior = jax.random.split(key)
+        psi = model.init(key_start).psi
+        values = model.sample_prior(key_prior, psi, num_particles)
+        sampled = Posterior(psi, Particles(values, uniform_log_weights(num_particles)))
+        return SmcState(psi, optimizer.init(psi), kernel.init(model.split.dim), sampled)
+
+    def step(key: PRNGKey, state: SmcState, batch: Batch) -> tuple[SmcState, Info]:
+        psi = state.psi
+        exponents = as_exponents(schedule, batch.mask.shape[0])
+        family = posterior_family(model, psi, batch)
+        key_run, key_gradient = jax.random.split(key)
+        cloud, record = run_path(key_run, family, exponents, mutation, num_particles, state.kernel)
+        # ∇ log p(batch; ψ) as a whole is scaled by N/M, its prior part too.
+        unscaled, values = batch._replace(scale=jnp.ones_like(batch.scale)), cloud.particles.values
+        if gradient_particles is None:
+            _, gradient = one_pass(model, values, psi, unscaled)
+        else:
+            _, gradient = sampled_pass(key_gradient, gradient_particles, model, values, psi, unscaled)
+        ascent = gradient(jnp.exp(cloud.particles.log_weights))
+        descent = jax.tree.map(lambda leaf: -batch.scale * leaf, ascent)
+        updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
+        # The first step only weighs; where it is the only one, nothing is rejected.
+        acceptance = record.acceptance[1:] if record.acceptance.shape[0] > 1 else record.acceptance
+        info = {
+            "loss": -cloud.log_evidence / batch.mask.sum(),
+            "ess": record.ess[-1],
+            "min_ess": record.ess.min(),
+            "log_evidence_increment": cloud.log_evidence,
+            "log_evidence_variance": relative_variance(cloud, mutation),
+            "acceptance": acceptance.mean(),
+            "min_acceptance": acceptance.min(),
+            "ancestors": record.ancestors[-1],
+        }
+        new_psi: Psi = optax.apply_updates(psi, updates)
+        sampled = Posterior(psi, cloud.particles)
+        return SmcState(new_psi, optimizer_state, cloud.kernel, sampled), info
+
+    def posterior(state: SmcState) -> Posterior:
+        return state.sampled
+
+    return Algorithm(model, init, step, posterior)
+
+
+def sgsmc(
+    model: Model,
+    *,
+    num_particles: int = 1000,
+    schedule: Schedule | None = None,
+    kernel: Move | None = None,
+    resample: Resampler | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    gradient_particles: int | None = None,
+) -> Algorithm:
+    """Train ψ on minibatches, each with its own sequential Monte Carlo from the prior.
+
+    The particles it ends with are a sample given the *last minibatch* only, wider than the
+    posterior of all the data. Follow it by `refine`, which samples that at the ψ found here.
+
+    Args:
+        model: What to train.
+        num_particles: J, the number of samples of φ.
+        schedule: How a minibatch comes in: `geometric_blocks` (default), `blocks`, or `tempering`.
+        kernel: How particles move before each block, leaving their present target invariant;
+            `adapted_hamiltonian` of one trajectory by default.
+        resample: Stratified when the ESS falls below J/2, by default.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
+            all of them by default.
+
+    Raises:
+        ValueError: As in `smc`.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.sgsmc(model, num_particles=100)
+    """
+    # The scale N/M travels in the batch, so the step is that of `smc`.
+    return smc(
+        model,
+        num_particles=num_particles,
+        schedule=schedule,
+        kernel=kernel,
+        resample=resample,
+        optimizer=optimizer,
+        gradient_particles=gradient_particles,
+    )

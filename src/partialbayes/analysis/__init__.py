@@ -1,0 +1,10 @@
+"""What to make of a trained model: refine its posterior, advise on its subset, hand it to ArviZ.
+
+It may import everything up to `training`; `plots` and `reporting` build on it.
+"""
+
+from partialbayes.analysis._advise import Advice, Candidate, advise
+from partialbayes.analysis._arviz import to_arviz
+from partialbayes.analysis._refine import Discrepancy, Refined, refine
+
+__all__ = ["Advice", "Candidate", "Discrepancy", "Refined", "advise", "refine", "to_arviz"]

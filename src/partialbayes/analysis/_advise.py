@@ -1,0 +1,387 @@
+"""Which weights should be random? Try candidate subsets under one budget, and compare.
+
+All candidates run in the same two compiled programs. For that φ is as long as all the weights, and
+each candidate is a mask m of those it stands for,
+
+    weights = φ where m, ψ elsewhere.
+
+The other coordinates of φ go nowhere: they change neither predictions nor evidence. The price is
+that no layer counts as free of φ, so every layer runs for every particle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from partialbayes._utils.checks import num_rows, require_count, require_kind
+from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.model._batch import checked
+from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.parameters import learned
+from partialbayes.prediction import _mixture as mixture
+from partialbayes.samplers import tempered_smc
+from partialbayes.subsets._ranking import most_variable_gradient
+from partialbayes.subsets._select import Selection, Subset, as_subset, layer_names, where
+from partialbayes.training._fit import fit
+from partialbayes.training._fit_many import fit_many
+from partialbayes.types import (
+    Algorithm,
+    Batch,
+    Leaf,
+    Likelihood,
+    Model,
+    Move,
+    Network,
+    Posterior,
+    PriorBuilder,
+    PRNGKey,
+)
+
+pass
+
+
+def advise(
+    network: Network,
+    data: Any,
+    likelihood: Likelihood | None = None,
+    *,
+    candidates: Mapping[str, Selection] | None = None,
+    top: Sequence[int] = (10,),
+    prior: PriorBuilder | None = None,
+    validation: Any = None,
+    epochs: int = 100,
+    batch_size: int | None = None,
+    num_particles: int = 100,
+    kernel: Move | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    key: PRNGKey | int = 0,
+    progress: bool = True,
+) -> Advice:
+    """Try which weights of a network should be random, and recommend the fewest that do well.
+
+    Every candidate is trained by OHSMC with the same settings; then its particles are drawn anew
+    from the exact posterior of φ, which also gives the evidence. Held-out rows are for the
+    comparison alone. The weights that single examples disagree about most are found at a MAP
+    estimate, which is in the table too.
+
+    For networks of up to some ten thousand weights; all layers run for all particles.
+
+    Args:
+        network: The network.
+        data: A pair ``(inputs, targets)``.
+        likelihood: By default guessed from the targets: normal with learned variance for
+            floating-point numbers, Bernoulli or categorical for whole ones.
+        candidates: Your own subsets by name, next to each layer, all biases and the ``top`` ones.
+        top: Numbers of single weights to try, those with the most variable gradient.
+        prior: Of every weight that may be random, with fixed scales; standard normal by default.
+        validation: Held-out rows, a pair like ``data``; by default three tenths of ``data``.
+        epochs: As in `fit`, for each candidate.
+        batch_size: As in `fit`.
+        num_particles: J, in training and for the exact posterior.
+        kernel: Of OHSMC.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        key: A ``jax.random.key`` or a whole number to make one from.
+        progress: Whether to show progress bars.
+
+    Raises:
+        ValueError: ``num_particles`` or an entry of ``top`` is no whole number of at least 1; the
+            prior has learned scales; or the data do not fit the network or the likelihood.
+        TypeError: ``network`` is not a `Network`.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> x = np.linspace(-2.0, 2.0, 30)[:, None]
+        >>> advice = pb.advise(
+        ...     pb.mlp([1, 3, 1]), (x, np.sin(x)), epochs=2, num_particles=10, progress=False
+        ... )
+        >>> len(advice.rows)  # two layers, the biases, and MAP
+        4
+    """
+    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_count("num_particles", num_particles, "for example num_particles=100.")
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key_rows, key_map, key_fit, key_exact = jax.random.split(key, 4)
+    if likelihood is None:
+        likelihood = _guessed(network, data)
+    every = partial_bnn(network, where(lambda leaf: leaf.is_floating), likelihood, prior)
+    if jax.tree.leaves(every.prior.init()):
+        raise ValueError(
+            "prior has learned scales, which weights that go nowhere would mislead; fix them, for "
+            "example normal(scale=0.5)."
+        )
+    train, held_out = _divided(every, data, validation, key_rows)
+    num_leaves = len(every.split.leaves) - len(likelihood.latents)
+    weights = [leaf for leaf in every.split.leaves[:num_leaves] if leaf.is_floating]
+    for count in top:
+        require_count("every entry of top", count, "numbers of single weights to try.")
+    tried = [
+        _tried(network, name, selection, weights)
+        for name, selection in _selections(weights, candidates).items()
+    ]
+
+    begin = time.perf_counter()
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "progress": progress}
+    point = fit(map_estimate(every, optimizer=optimizer), train, key=key_map, **settings).posterior
+    params = every.split.merge(point.particles.values[0], point.psi.network)
+    alone = -np.asarray(
+        mixture.log_density(every, point, checked(every, held_out, "validation"), None, None)
+    )
+    map_seconds = time.perf_counter() - begin
+
+    for count in (count for count in top if count < sum(leaf.size for leaf in weights)):
+        subset = most_variable_gradient(count, network, params, likelihood, train)
+        tried.append(_tried(network, f"top {count}", subset, weights))
+    masks = jnp.asarray(np.stack([mask for _, _, mask in tried]))
+    build = _builder(network, likelihood, prior, num_particles, kernel, optimizer)
+    begin = time.perf_counter()
+    runs = fit_many(build, train, hyperparameters=masks, key=key_fit, **settings)
+    share = (time.perf_counter() - begin) / len(tried)
+
+    batches = checked(every, train, "data"), checked(every, held_out, "validation")
+    posteriors = [run.posterior for run in runs]
+    score = partial(_scored, build, num_particles)
+    score(key_exact, masks[0], posteriors[0], *batches)[1].block_until_ready()  # compiles
+    losses, evidences, seconds = [alone], [np.nan], [map_seconds]
+    for index, posterior in enumerate(posteriors):
+        begin = time.perf_counter()
+        key_one = jax.random.fold_in(key_exact, index)
+        log_densities, log_evidence = score(key_one, masks[index], posterior, *batches)
+        losses.append(-np.asarray(log_densities))
+        evidences.append(float(log_evidence))
+        seconds.append(share + time.perf_counter() - begin)
+    named = [(MAP, None, 0), *((name, subset, int(mask.sum())) for name, subset, mask in tried)]
+    return compared(named, np.stack(losses), evidences, seconds)
+
+
+def _guessed(network: Network, data: Any) -> Likelihood:
+    inputs, targets = data
+    if np.issubdtype(np.asarray(targets).dtype, np.floating):
+        return gaussian(learned(1.0))
+    outputs = jax.eval_shape(
+        lambda: network.apply(network.init(jax.random.key(0)), jnp.asarray(inputs, float))
+    )
+    return bernoulli() if outputs.shape[-1] == 1 else categorical()
+
+
+def _divided(model: Model, data: Any, validation: Any, key: PRNGKey) -> tuple[Any, Any]:
+    checked(model, data, "data")
+    if validation is not None:
+        checked(model, validation, "validation")
+        return data, validation
+    rows = num_rows("data", data)
+    held_out = round(0.3 * rows)
+    if not 1 < held_out < rows:
+        raise ValueError(f"data has only {rows} rows, too few to hold some out; pass validation=.")
+    order = np.asarray(jax.random.permutation(key, rows))
+
+    def rows_of(chosen: Int[np.ndarray, " row"]) -> Any:
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], tuple(data))
+
+    return rows_of(order[held_out:]), rows_of(order[:held_out])
+
+
+Tried = tuple[str, Subset, Bool[np.ndarray, " weight"]]
+
+
+def _selections(weights: Sequence[Leaf], given: Mapping[str, Selection] | None) -> dict[str, Selection]:
+    """Each layer, the biases, and the user's own, by name."""
+    found: dict[str, Selection] = {
+        name: _leaves(leaf for leaf in weights if leaf.layer == name) for name in layer_names(weights)
+    }
+    vectors = [leaf for leaf in weights if leaf.name in ("bias", "b")]
+    if vectors:
+        found["biases"] = _leaves(vectors)
+    for name, selection in (given or {}).items():
+        if name in found:
+            raise ValueError(f"candidates: {name!r} is tried anyway; give yours another name.")
+        found[name] = selection
+    return found
+
+
+def _leaves(chosen: Iterable[Leaf]) -> Subset:
+    names = {leaf.path for leaf in chosen}
+    return where(lambda leaf: leaf.path in names)
+
+
+def _tried(network: Network, name: str, selection: Selection, weights: Sequence[Leaf]) -> Tried:
+    try:
+        split = partial_bnn(network, selection, gaussian()).split
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"candidates[{name!r}]: {error}") from None
+    masks = {leaf.path: mask for leaf, mask in zip(split.leaves, split.masks, strict=True)}
+    return name, as_subset(selection), np.concatenate([np.ravel(masks[leaf.path]) for leaf in weights])
+
+
+def _builder(
+    network: Network,
+    likelihood: Likelihood,
+    prior: PriorBuilder | None,
+    num_particles: int,
+    kernel: Move | None,
+    optimizer: optax.GradientTransformation | None,
+) -> Callable[[Bool[Array, " weight"]], Algorithm]:
+    """From a mask to OHSMC on a model whose φ stands for the weights in it."""
+    # Bound to the weights as the network has them: a scale may depend on their layer.
+    bound = partial_bnn(network, where(lambda leaf: leaf.is_floating), gaussian(), prior)
+
+    def build(mask: Bool[Array, " weight"]) -> Algorithm:
+        def init(key: PRNGKey) -> PyTree:
+            weights = network.init(key)
+            return {"phi": bound.split.split(weights)[0], "weights": weights}
+
+        def apply(params: PyTree, inputs: PyTree) -> PyTree:
+            own, rest = bound.split.split(params["weights"])
+            merged = bound.split.merge(jnp.where(mask, params["phi"], own), rest)
+            return network.apply(merged, inputs)
+
+        model = partial_bnn(Network(init, apply), "phi", likelihood, lambda split: bound.prior)
+        return ohsmc(model, num_particles=num_particles, kernel=kernel, optimizer=optimizer)
+
+    return build
+
+
+@partial(jax.jit, static_argnames=("build", "num_particles"))
+def _scored(
+    build: Callable[[Bool[Array, " weight"]], Algorithm],
+    num_particles: int,
+    key: PRNGKey,
+    mask: Bool[Array, " weight"],
+    posterior: Posterior,
+    train: Batch,
+    held_out: Batch,
+) -> tuple[Float[Array, " example"], Float[Array, ""]]:
+    """Held-out log-densities under the exact posterior of φ, and the evidence.
+
+    Where the exact posterior was not reached, the densities are those of the particles as trained.
+    """
+    model = build(mask).model
+    exact, report = tempered_smc(num_particles=num_particles)(key, model, posterior, train)
+    reached = jnp.isfinite(report["log_evidence"])
+    particles = jax.tree.map(partial(jnp.where, reached), exact.particles, posterior.particles)
+    log_densities = mixture.log_density(
+        model, posterior._replace(particles=particles), held_out, None, None
+    )
+    return log_densities, report["log_evidence"]
+
+
+MAP = "none (MAP)"
+
+
+class Candidate(NamedTuple):
+    """What came of one subset.
+
+    Attributes:
+        name: What it is called.
+        subset: The weights, for `partial_bnn`; None where no weight was random.
+        dim: How many weights.
+        nlpd: Negative log predictive density on the held-out rows; lower is better.
+        standard_error: Of it, over the held-out rows.
+        behind: How far its NLPD is above that of the best candidate.
+        behind_error: Standard error of that difference, row by row.
+        log_evidence: Of the training rows at the trained ψ, from an exact posterior as in `refine`;
+            NaN for MAP, and where it was not reached.
+        seconds: What it took here: its share of the training, and its own exact posterior.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0).dim
+        31
+    """
+
+    name: str
+    subset: Subset | None
+    dim: int
+    nlpd: float
+    standard_error: float
+    behind: float
+    behind_error: float
+    log_evidence: float
+    seconds: float
+
+
+class Advice(NamedTuple):
+    """What `advise` found; printing it gives a Markdown table.
+
+    Attributes:
+        rows: Every candidate, the best NLPD first, and MAP for comparison.
+        recommended: The candidate with the fewest weights whose NLPD is within one standard error
+            of the best, difference taken row by row.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> row = pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0)
+        >>> pb.Advice((row,), row).recommended.name
+        'biases'
+    """
+
+    rows: tuple[Candidate, ...]
+    recommended: Candidate
+
+    def __str__(self) -> str:
+        lines = [
+            "| random weights | d | held-out NLPD | behind the best | log evidence | seconds |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+        ]
+        for row in self.rows:
+            name = f"**{row.name}**" if row is self.recommended else row.name
+            evidence = f"{row.log_evidence:.1f}" if np.isfinite(row.log_evidence) else "–"
+            lines.append(
+                f"| {name} | {row.dim} | {row.nlpd:.4f} ± {row.standard_error:.4f} "
+                f"| {row.behind:+.4f} ± {row.behind_error:.4f} | {evidence} | {row.seconds:.1f} |"
+            )
+        fewest = f"{self.recommended.name}: the fewest weights within one standard error of the best."
+        (alone,) = (row for row in self.rows if row.subset is None)
+        if alone.behind <= alone.behind_error:
+            fewest += " MAP, with no random weight at all, is within it too."
+        return "\n".join([*lines, "", f"Recommended: {fewest}"])
+
+
+def compared(
+    named: Sequence[tuple[str, Subset | None, int]],
+    losses: Float[np.ndarray, "candidate example"],
+    evidences: Sequence[float],
+    seconds: Sequence[float],
+) -> Advice:
+    """The table of all that was tried, from the negative log-densities of the held-out rows."""
+    nlpd = losses.mean(axis=1)
+    random = np.array([subset is not None for _, subset, _ in named])
+    usable = random & np.isfinite(nlpd)
+    if not usable.any():
+        raise RuntimeError(
+            "no candidate gave a finite NLPD: training diverged for all of them. Scale inputs and "
+            "targets, or pass an optimizer with a smaller learning rate."
+        )
+    best = int(np.argmin(np.where(usable, nlpd, np.inf)))
+    gaps = losses - losses[best]
+    root = np.sqrt(losses.shape[1])
+    errors, gap_errors = losses.std(axis=1, ddof=1) / root, gaps.std(axis=1, ddof=1) / root
+    rows = [
+        Candidate(
+            name,
+            subset,
+            dim,
+            float(nlpd[index]),
+            float(errors[index]),
+            float(gaps[index].mean()),
+            float(gap_errors[index]),
+            float(evidences[index]),
+            float(seconds[index]),
+        )
+        for index, (name, subset, dim) in enumerate(named)
+    ]
+    good = [
+        row for row, fine in zip(rows, usable, strict=True) if fine and row.behind <= row.behind_error
+    ]
+    recommended = min(good, key=lambda row: (row.dim, row.nlpd))
+    ordered = sorted(rows, key=lambda row: (not np.isfinite(row.nlpd), row.nlpd))
+    return Advice(tuple(ordered), recommended)

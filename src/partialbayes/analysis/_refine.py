@@ -1,0 +1,181 @@
+"""The exact posterior of φ at a fixed ψ, after any trainer.
+
+Sequential Monte Carlo by tempering from the prior to p(φ | y_1:N; ψ̂): consistent as the number of
+particles grows, with the evidence log p(y_1:N; ψ̂) and its error. What comes before the stochastic
+weights in the network is computed once. Set against the particles the trainer left, it says how
+far those were off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from partialbayes.metrics import nlpd
+from partialbayes.model._batch import checked
+from partialbayes.parallel._mesh import checked_mesh, require_even
+from partialbayes.prediction import _mixture as mixture
+from partialbayes.prediction._predict import log_predictive_density
+from partialbayes.samplers._tempered_smc import tempered_smc
+from partialbayes.training._second_stage import require_arrival, second_stage
+from partialbayes.types import Model, Move, Posterior, PRNGKey, Scalar
+
+# One object per setting, so that a second run with another key need not be compiled again.
+_sampler = lru_cache(maxsize=16)(tempered_smc)
+
+
+class Discrepancy(NamedTuple):
+    """How far the particles that `refine` was given were off.
+
+    Attributes:
+        mean: Root mean square difference of the predictive means.
+        largest_mean: The largest difference of the predictive means.
+        variance: Root mean square difference of the predictive variances.
+        nlpd: Held-out NLPD of the particles given, less that of the refined ones: positive where
+            refining helped. None without held-out data.
+    """
+
+    mean: Scalar
+    largest_mean: Scalar
+    variance: Scalar
+    nlpd: Scalar | None
+
+
+class Refined(NamedTuple):
+    """The exact posterior of φ at ψ̂, and what is known about it.
+
+    Attributes:
+        posterior: ψ̂ as it was, with new particles.
+        log_evidence: log Ẑ, an estimate of log p(y_1:N; ψ̂).
+        standard_error: Of log Ẑ, from the ancestry of this run.
+        temperatures: The path taken, ending at 1.
+        ess: Effective sample size on reaching each temperature.
+        acceptance: Of the moves at each temperature.
+        discrepancy: How far the particles given were off.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.Refined._fields[:3]  # of refined = pb.refine(...)
+        ('posterior', 'log_evidence', 'standard_error')
+    """
+
+    posterior: Posterior
+    log_evidence: Scalar
+    standard_error: Scalar
+    temperatures: Float[np.ndarray, " step"]
+    ess: Float[np.ndarray, " step"]
+    acceptance: Float[np.ndarray, " step"]
+    discrepancy: Discrepancy
+
+
+def refine(
+    model: Model,
+    posterior: Posterior,
+    data: Any,
+    *,
+    num_particles: int = 1000,
+    kernel: Move | None = None,
+    target_ess: float = 0.5,
+    waste_free: int | None = None,
+    temperatures: Sequence[float] | Float[np.ndarray, " step"] | None = None,
+    max_steps: int = 100,
+    held_out: Any = None,
+    key: PRNGKey | int = 0,
+    mesh: Mesh | None = None,
+) -> Refined:
+    """Sample p(φ | data; ψ̂) exactly, and say how far the particles of ``posterior`` were from it.
+
+    The temperatures are chosen as it goes, each step as long as the ESS allows. That makes Ẑ
+    slightly biased, by less than its standard error; for an unbiased one pass the ``temperatures``
+    of one run to a second run with another key and a kernel that does not adapt itself.
+
+    Args:
+        model: The model that was trained.
+        posterior: From `fit`. Its ψ is kept; its particles serve for the comparison only.
+        data: A pair ``(inputs, targets)``: all the data to condition on.
+        num_particles: J.
+        kernel: Leaves each target invariant; `adapted_hamiltonian` by default. For a likelihood
+            without gradients use ``adapted_metropolis(num_steps=...)``.
+        target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
+        waste_free: Keep every state of chains of this length, which must divide J; by default
+            only the last state of each move is kept.
+        temperatures: A fixed path instead, ending at 1.
+        max_steps: How many steps an adaptive path may take.
+        held_out: A pair like ``data`` to compare on; the training inputs by default.
+        key: A ``jax.random.key`` or a whole number to make one from.
+        mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
+            ``particle``, which must divide their number, and the rows over ``data``, where it does.
+
+    Raises:
+        StalledError: The path did not get to the posterior in ``max_steps``.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=50), (x, x), epochs=3, progress=False)
+        >>> refined = pb.refine(model, trained.posterior, (x, x), num_particles=100)
+        >>> float(refined.temperatures[-1])
+        1.0
+    """
+    if posterior.particles.log_weights.ndim != 1:
+        raise ValueError(
+            "posterior is an ensemble, and each of its members has a posterior of its own; train "
+            "by then(ensemble(...), tempered_smc(...)) instead."
+        )
+    inputs = checked(model, data, "data").inputs
+    if held_out is not None:
+        inputs = checked(model, held_out, "held_out").inputs
+    mesh = checked_mesh(mesh)
+    require_even(mesh, num_particles)
+    sampler = _sampler(
+        num_particles=num_particles,
+        kernel=kernel,
+        target_ess=target_ess,
+        waste_free=waste_free,
+        temperatures=None if temperatures is None else tuple(map(float, temperatures)),
+        max_steps=max_steps,
+    )
+    # First, because it may refuse the likelihood.
+    before = mixture.moments(model, posterior, inputs, None, None)
+    refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
+
+    require_arrival(report)
+    path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
+    taken = int(np.isfinite(path).sum())
+    path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
+
+    after = mixture.moments(model, refined, inputs, None, None)
+    gain = None
+    if held_out is not None:
+        given, new = (nlpd(log_predictive_density(model, p, held_out)) for p in (posterior, refined))
+        gain = given - new
+    gap = before.mean - after.mean
+    return Refined(
+        posterior=refined,
+        log_evidence=report["log_evidence"],
+        standard_error=report["standard_error"],
+        temperatures=path,
+        ess=ess,
+        acceptance=acceptance,
+        discrepancy=Discrepancy(
+            mean=_root_mean_square(gap),
+            largest_mean=jnp.abs(gap).max(),
+            variance=_root_mean_square(_variance(before) - _variance(after)),
+            nlpd=gain,
+        ),
+    )
+
+
+def _variance(moments: mixture.MixtureMoments) -> Float[Array, ...]:
+    return moments.aleatoric + moments.epistemic
+
+
+def _root_mean_square(values: Float[Array, ...]) -> Scalar:
+    return jnp.sqrt(jnp.mean(jnp.square(values)))

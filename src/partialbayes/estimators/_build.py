@@ -1,0 +1,72 @@
+"""The network and method behind an estimator, compiled once for the same settings."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from partialbayes import subsets
+from partialbayes.estimators import _methods as methods
+from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.networks import mlp
+from partialbayes.parameters import learned
+from partialbayes.priors import fan_in, normal
+from partialbayes.types import Algorithm
+
+SHORTHANDS = {
+    "first": subsets.layer(0),
+    "last": subsets.layer(-1),
+    "biases": subsets.biases(),
+    "all": subsets.paths("**"),
+}
+
+
+class Settings(NamedTuple):
+    """All that decides which program is compiled, besides the number of rows."""
+
+    sizes: tuple[int, ...]
+    likelihood: str
+    stochastic: Any
+    method: Any
+    num_particles: int
+    learning_rate: float
+    weight_decay: float
+
+
+def build_algorithm(settings: Settings) -> Algorithm:
+    """The method on the network for a table; the same object for the same settings."""
+    try:
+        return _cached(settings)
+    except TypeError:  # a selection that cannot be hashed
+        return _build(settings)
+
+
+def _build(settings: Settings) -> Algorithm:
+    likelihood = {
+        "gaussian": lambda: gaussian(learned(0.5)),
+        "bernoulli": bernoulli,
+        "categorical": categorical,
+    }[settings.likelihood]()
+    stochastic = settings.stochastic
+    if isinstance(stochastic, str):
+        stochastic = SHORTHANDS.get(stochastic, stochastic)
+    model = partial_bnn(mlp(settings.sizes), stochastic, likelihood, normal(scale=fan_in()))
+
+    def decays(path: Any, leaf: Any) -> bool:
+        # The weights of ψ, whatever tree they are in; neither its noise nor φ, which has a prior.
+        return "network" in jax.tree_util.keystr(path)
+
+    optimizer = optax.chain(
+        optax.add_decayed_weights(
+            settings.weight_decay, mask=lambda tree: jax.tree_util.tree_map_with_path(decays, tree)
+        ),
+        optax.adam(settings.learning_rate),
+    )
+    return methods.build(settings.method, model, methods.Budget(settings.num_particles, optimizer))
+
+
+_cached = functools.lru_cache(maxsize=64)(_build)

@@ -1,0 +1,105 @@
+"""The evidence log Ẑ and how far it may be off.
+
+**From one run, by its ancestry.** Say that each of N independent draws founds a family, let A_k be
+the total weight of family k, and S = Σ_k A_k² the chance that two particles drawn by weight are
+kin. Lee and Whiteley (2018) estimate the variance of Ẑ/Z, and so that of log Ẑ, by
+
+    V = 1 − (N/(N−1))^{m+1} (1 − S)
+
+after m rounds of multinomial resampling. The power undoes the kinship that resampling makes
+by itself: each round takes 1 − S to (1 − 1/N)(1 − S) on average. Other schemes make less of it, and
+resampling only when the ESS falls makes none where it does nothing, so here each round is undone
+by what it did make,
+
+    1 − V = N/(N−1) · Π_rounds (1 − S before) / (1 − S after) · (1 − S at the end),
+
+which is the same estimate for multinomial resampling, to first order in 1/N, and is right also where
+families keep their share exactly, as under stratified resampling they almost do: it is then the
+sample variance of N independent families. Without any resampling both are exactly the sample
+variance of the mean importance weight. V cannot exceed one: near that, all particles descend from
+a few, and more of them are needed. A resampler that mixes particles (optimal transport) has no
+ancestry, and V means nothing there.
+
+**From R independent runs.** Z̄ = (1/R) Σ_r Ẑ_r, with the standard error of the mean. This one needs
+no ancestry, and also sees the error of an adaptive scheme.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from partialbayes.types import Scalar
+
+
+class Evidence(NamedTuple):
+    """An estimate of log p(y_1:N; ψ).
+
+    Attributes:
+        log_evidence: log Ẑ.
+        standard_error: Of log Ẑ, to first order that of Ẑ/Z.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> pb.feynman_kac.evidence_from_runs(jnp.array([-1.0, -1.0])).log_evidence
+        Array(-1., dtype=float32)
+    """
+
+    log_evidence: Scalar
+    standard_error: Scalar
+
+
+def kinship(
+    log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
+) -> Scalar:
+    """S = Σ_k A_k², the chance that two particles drawn by weight have the same founder.
+
+    Args:
+        log_weights: Normalised.
+        founders: The founder of each particle, in 0 … ``num_founders`` − 1.
+        num_founders: N, the number of independent draws the run started from.
+    """
+    return jnp.square(_shares(log_weights, founders, num_founders)).sum()
+
+
+def _shares(
+    log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
+) -> Float[Array, " founder"]:
+    shares = jnp.zeros(num_founders, log_weights.dtype).at[founders].add(jnp.exp(log_weights))
+    # To the last bit: the one family that is left must have a share of one.
+    return shares / shares.sum()
+
+
+def log_unrelated(
+    log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
+) -> Scalar:
+    """log(1 − S); minus infinity once there is only one family left."""
+    shares = _shares(log_weights, founders, num_founders)
+    return jnp.log(jnp.sum(shares * (1.0 - shares)))
+
+
+def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:
+    """One estimate from independent runs: log of the mean of Ẑ, and its standard error.
+
+    Args:
+        log_evidences: log Ẑ of each run; at least two.
+
+    Raises:
+        ValueError: There is only one run.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> pooled = pb.feynman_kac.evidence_from_runs(jnp.log(jnp.array([1.0, 3.0])))
+        >>> round(float(pooled.log_evidence), 4), float(pooled.standard_error)
+        (0.6931, 0.5)
+    """
+    log_evidences = jnp.asarray(log_evidences)
+    num_runs = log_evidences.shape[0]
+    if num_runs < 2:
+        raise ValueError(f"log_evidences holds {num_runs} run; a standard error needs at least two.")
+    log_mean = jax.nn.logsumexp(log_evidences) - jnp.log(num_runs)
+    ratios = jnp.exp(log_evidences - log_mean)
+    return Evidence(log_mean, jnp.std(ratios, ddof=1) / jnp.sqrt(num_runs))

@@ -1,0 +1,10 @@
+"""What is written to disk: models, exported predictors, trees of arrays, compiled programs.
+
+It may import everything up to `prediction`.
+"""
+
+from partialbayes.io._compilation_cache import compilation_cache
+from partialbayes.io._export import export
+from partialbayes.io._model_folder import Saved, load, save
+
+__all__ = ["Saved", "compilation_cache", "export", "load", "save"]

@@ -1,0 +1,76 @@
+"""A kernel on one particle, taken to the whole cloud: K steps for every particle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key, PyTree
+
+from partialbayes._utils.checks import require_count
+from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
+
+
+def lift(kernel: Kernel, num_steps: int = 1) -> Move:
+    """Move every particle by the same kernel, independently, ``num_steps`` times.
+
+    What the kernel is to leave invariant is the target's ``log_density``.
+
+    Args:
+        kernel: A kernel on one particle, from BlackJAX or your own.
+        num_steps: How often it is applied at each move.
+
+    Raises:
+        ValueError: ``num_steps`` is not a whole number of at least 1.
+
+    Example:
+        >>> from functools import partial
+        >>> import blackjax, jax.numpy as jnp, partialbayes as pb
+        >>> step = partial(blackjax.barker.build_kernel(), step_size=0.1)
+        >>> move = pb.kernels.lift(pb.types.Kernel(blackjax.barker.init, step), num_steps=5)
+    """
+    require_count("num_steps", num_steps, "how often each particle moves.")
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
+        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
+
+    return Move(init, step)
+
+
+def advance(
+    key: PRNGKey,
+    values: Float[Array, "particle dim"],
+    kernel: Kernel,
+    log_density: LogDensity,
+    num_steps: int,
+    draw: Callable[[PRNGKey], PyTree] | None = None,
+) -> tuple[Float[Array, "particle dim"], Scalar]:
+    """Apply a kernel to every particle, and give their new positions and the mean acceptance.
+
+    Args:
+        key: Of the steps.
+        values: The particles.
+        kernel: On one particle.
+        log_density: What to leave invariant.
+        num_steps: How often each particle moves.
+        draw: The randomness of one step of the whole cloud, an entry for each particle, which the
+            kernel gets in place of its key; a key for each particle by default.
+    """
+
+    def keys_of(key: PRNGKey) -> Key[Array, " particle"]:
+        return jax.random.split(key, values.shape[0])
+
+    def one_step(states: PyTree, key: PRNGKey) -> tuple[PyTree, Scalar]:
+        drawn = (draw or keys_of)(key)
+        states, infos = jax.vmap(lambda own, state: kernel.step(own, state, log_density))(drawn, states)
+        acceptance = getattr(infos, "acceptance_rate", jnp.ones((), values.dtype))
+        return states, jnp.mean(acceptance).astype(values.dtype)
+
+    states = jax.vmap(lambda phi: kernel.init(phi, log_density))(values)
+    states, acceptances = jax.lax.scan(one_step, states, jax.random.split(key, num_steps))
+    return states.position, jnp.mean(acceptances)

@@ -1,0 +1,174 @@
+"""Random-walk Metropolis: propose φ + N(0, v I), accept by the ratio of densities.
+
+The adapted kernel proposes φ + N(0, λ (2.38²/d) Σ), Σ the covariance of the particles: the scaling that
+is best for a normal target (Gelman, Roberts & Gilks 1996) at λ = 1. After each move λ is steered,
+log λ ← log λ + 2 (acceptance − wanted acceptance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_count, require_positive
+from partialbayes.feynman_kac._random import antithetic, normal
+from partialbayes.kernels._lift import advance
+from partialbayes.types import (
+    Kernel,
+    LogDensity,
+    Moments,
+    Move,
+    Moved,
+    Particles,
+    PRNGKey,
+    Scalar,
+    Target,
+)
+from partialbayes.weights import effective_sample_size, weighted_covariance
+
+pass
+
+
+_GAIN = 2.0  # acceptance falls by about a quarter per unit of log λ: half the gap is closed a move
+
+
+def adapted_metropolis(
+    num_steps: int = 1, *, target_acceptance: float | Float[Array, ""] = 0.234
+) -> Move:
+    """Random-walk Metropolis that scales itself, and leaves the target invariant.
+
+    Args:
+        num_steps: Steps per move, all with the same proposal.
+        target_acceptance: Mean acceptance to steer towards, in (0, 1); 0.234 is best for a random
+            walk in many dimensions.
+
+    Raises:
+        ValueError: ``num_steps`` is not a whole number of at least 1, or ``target_acceptance`` not
+            within (0, 1).
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.kernels.adapted_metropolis(num_steps=10)
+    """
+    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive("target_acceptance", target_acceptance)
+    if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
+        raise ValueError(
+            f"target_acceptance must be a probability below 1, not {target_acceptance!r}; "
+            "for example 0.234."
+        )
+
+    def init(dim: int) -> Scalar:
+        return jnp.zeros((), jnp.result_type(float))
+
+    def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
+        dim = particles.values.shape[1]
+        cholesky = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
+        factor = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * cholesky
+        values, acceptance = metropolis(key, particles.values, factor, target.log_density, num_steps)
+        log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
+        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
+
+    return Move(init, step)
+
+
+_LEAST_DOUBT = 1e-3
+
+
+def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
+    """The particles' covariance, made positive definite where they are few or have collapsed."""
+    covariance = weighted_covariance(particles)
+    dim = covariance.shape[0]
+    # Correlations are believed, but for what keeps 32 bits positive definite, once there are as many
+    # particles as dimensions. With a doubt of a tenth, a direction a thousand times narrower than the
+    # others would be taken for 300 times as wide as it is, and all steps be cut to its true width.
+    doubt = jnp.maximum(_LEAST_DOUBT, 1.0 - effective_sample_size(particles.log_weights) / dim)
+    variance = jnp.diagonal(covariance)
+    # A prior may be too heavy-tailed to have a variance.
+    floor = jnp.where(jnp.isfinite(prior.variance), prior.variance, 1.0)
+    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-9 * floor)
+
+
+def random_walk_metropolis(
+    variance: float | Float[Array, ""] | Float[Array, " dim"],
+    num_steps: int = 1,
+    *,
+    in_pairs: bool = False,
+) -> Move:
+    """Random-walk Metropolis steps that leave the target invariant.
+
+    Args:
+        variance: Variance (not standard deviation) of the proposal; a number or one per weight.
+        num_steps: Steps per move.
+        in_pairs: Draw the noise in opposite pairs of neighbours, half as many numbers. Each particle
+            still moves by its own law, so averages and the evidence stay unbiased, but two of a pair
+            are not independent, as the standard error of the evidence supposes.
+
+    Raises:
+        ValueError: ``variance`` is not positive, or ``num_steps`` not a whole number of at least 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.kernels.random_walk_metropolis(0.05, num_steps=10)
+    """
+    require_positive("variance", variance)
+    require_count("num_steps", num_steps, "how often each particle moves.")
+    factor = jnp.sqrt(jnp.asarray(variance, float))
+    draw = antithetic if in_pairs else normal
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values, acceptance = metropolis(
+            key, particles.values, factor, target.log_density, num_steps, draw
+        )
+        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
+
+    return Move(init, step)
+
+
+def metropolis(
+    key: PRNGKey,
+    values: Float[Array, "particle dim"],
+    factor: Float[Array, "*shape"],
+    log_density: LogDensity,
+    num_steps: int,
+    draw: Callable[..., Float[Array, "particle dim"]] = normal,
+) -> tuple[Float[Array, "particle dim"], Scalar]:
+    """Propose φ + F z with z standard normal, for every particle, ``num_steps`` times.
+
+    The noise, most of the time of a step on small networks, is drawn for all particles at once.
+
+    Args:
+        key: Of the steps.
+        values: The particles.
+        factor: F: a number, a vector (its diagonal) or a matrix such as a Cholesky factor.
+        log_density: What to leave invariant.
+        num_steps: How often each particle moves.
+        draw: ``(key, shape, dtype) -> z``.
+
+    Returns:
+        Their new positions, and the mean acceptance.
+    """
+    import blackjax
+
+    accept_or_stay = blackjax.mcmc.random_walk.build_additive_step()
+
+    def keys_and_moves(key: PRNGKey) -> PyTree:
+        key_noise, key_accept = jax.random.split(key)
+        noise = draw(key_noise, values.shape, values.dtype)
+        moves = noise @ factor.T if factor.ndim == 2 else jnp.broadcast_to(factor, values.shape) * noise
+        return jax.random.split(key_accept, values.shape[0]), moves
+
+    def step(drawn: Any, state: PyTree, log_density: LogDensity) -> tuple[PyTree, PyTree]:
+        key, move = drawn
+        return accept_or_stay(key, state, log_density, lambda *_: move)
+
+    kernel = Kernel(blackjax.mcmc.random_walk.init, step)
+    return advance(key, values, kernel, log_density, num_steps, keys_and_moves)

@@ -1,0 +1,65 @@
+"""Brownian random walk, φ' = φ + N(0, v I), and the identity, φ' = φ."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_positive
+from partialbayes.feynman_kac._random import antithetic
+from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
+
+
+def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Move:
+    """Add N(0, ``variance`` I) to every particle.
+
+    It leaves no density invariant: in OHSMC its variance sets how much of the past is forgotten.
+
+    Args:
+        variance: Variance (not standard deviation) added per step; a number or one per weight.
+
+    Raises:
+        ValueError: ``variance`` is not positive; or, from `smc` and its like, because no target is
+            kept.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.random_walk(0.01)
+    """
+    require_positive("variance", variance)
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values = particles.values
+        scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(variance, values.dtype)), values.shape[1:])
+        noise = antithetic(key, values.shape, values.dtype)
+        return unweighted(values + scale[None, :] * noise, state)
+
+    return Move(init, step, keeps_target=False)
+
+
+def unweighted(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
+    """A move that corrects no weights and rejects nothing."""
+    return Moved(values, jnp.zeros(values.shape[0], values.dtype), jnp.ones((), values.dtype), state)
+
+
+def identity() -> Move:
+    """Leave the particles where they are.
+
+    Every density is invariant under it, but nothing new is explored: with resampling the cloud
+    collapses onto few points.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.kernels.identity()
+    """
+
+    def init(dim: int) -> PyTree:
+        return ()
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        return unweighted(particles.values, state)
+
+    return Move(init, step)

@@ -1,0 +1,167 @@
+"""What the likelihoods share: shapes, checks of targets, independence over outputs, two heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_finite
+
+MISSING_REMEDY = "drop those rows before training, or wrap the likelihood in allow_missing()."
+
+
+def squeeze_single(outputs: Array) -> Array:
+    """Drop the trailing axis of a single output, (n, 1) -> (n,)."""
+    return outputs[:, 0] if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs
+
+
+def sum_outputs(values: Float[Array, "example ..."]) -> Float[Array, " example"]:
+    """Sum over everything but the example axis."""
+    return values.reshape(values.shape[0], -1).sum(axis=1)
+
+
+def broadcast_per_output(value: Array, like: Array) -> Array:
+    """A number, or one per output, spread over every example."""
+    shape = (1,) * (like.ndim - value.ndim) + value.shape
+    return jnp.broadcast_to(value.reshape(shape), like.shape)
+
+
+class Densities(NamedTuple):
+    """The two log-densities of a likelihood: of whole rows, and of their observed entries."""
+
+    log_density: Callable[[Any, Any], Float[Array, " example"]]
+    observed_log_density: Callable[[Any, Any, Any], Float[Array, " example"]]
+
+
+def independent(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> Densities:
+    """Both log-densities where the entries of a row are independent given the outputs."""
+
+    def log_density(parameters: Any, targets: Any) -> Float[Array, " example"]:
+        return sum_outputs(entries(parameters, targets))
+
+    def observed_log_density(parameters: Any, targets: Any, observed: Any) -> Float[Array, " example"]:
+        return sum_outputs(jnp.where(observed, entries(parameters, targets), 0.0))
+
+    return Densities(log_density, observed_log_density)
+
+
+def require_array(outputs: Any, likelihood: str) -> None:
+    """Refuse a network with several outputs where one array is needed."""
+    if not hasattr(outputs, "shape"):
+        raise ValueError(
+            f"the network gives a {type(outputs).__name__}, but the {likelihood} likelihood needs one "
+            "array; for a mean and a variance head use heteroscedastic()."
+        )
+
+
+def real_targets(targets: Any, shape: tuple[int, ...], likelihood: str) -> Array:
+    """Finite real targets of the given shape."""
+    array = np.asarray(targets)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise ValueError(
+            f"targets must be numbers for the {likelihood} likelihood, not {array.dtype}; "
+            "encode them as floats, or use a classification likelihood."
+        )
+    array = match_shape(array, shape, likelihood)
+    require_finite("targets", array, MISSING_REMEDY)
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def squeezed_shape(outputs: Any, likelihood: str) -> tuple[int, ...]:
+    """The shape of the targets that go with these outputs."""
+    require_array(outputs, likelihood)
+    return tuple(jax.eval_shape(squeeze_single, outputs).shape)
+
+
+def require_per_output(name: str, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    """Refuse a parameter that is neither one number nor one per output."""
+    if shape not in ((), outputs):
+        raise ValueError(
+            f"{name} has shape {shape} but the network has outputs of shape {outputs} per example; "
+            "give one number or one per output."
+        )
+
+
+def whole_numbers(targets: Any, likelihood: str, kind: str) -> Any:
+    """Targets that are whole numbers, in whatever dtype they came."""
+    array = np.asarray(targets)
+    if np.issubdtype(array.dtype, np.floating):
+        require_finite("targets", array, MISSING_REMEDY)
+        if np.any(array != np.round(array)):
+            raise ValueError(
+                f"targets must be {kind} for the {likelihood} likelihood, but some are "
+                f"fractions ({float(array[array != np.round(array)].flat[0])!r}); for real-valued "
+                "targets use gaussian()."
+            )
+    elif not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
+        raise ValueError(
+            f"targets must be {kind} for the {likelihood} likelihood, not {array.dtype}; number the "
+            "classes from 0."
+        )
+    return array
+
+
+def match_shape(array: Any, shape: tuple[int, ...], likelihood: str) -> Any:
+    """Targets of the given shape, a single trailing axis dropped."""
+    if array.shape == (*shape, 1):
+        array = array[..., 0]
+    if array.shape != shape:
+        raise ValueError(
+            f"targets have shape {array.shape} but the {likelihood} likelihood of this network needs "
+            f"{shape}; reshape the targets, or change the network's last layer."
+        )
+    return array
+
+
+def refuse_variance(variance: Any, likelihood: str) -> None:
+    """A classification has no noise variance, fixed or learned."""
+    if variance is not None:
+        raise ValueError(
+            f"the {likelihood} likelihood has no variance to fix or learn: its spread follows from its "
+            "probabilities. Leave variance out; for real-valued targets use gaussian(variance=...)."
+        )
+
+
+def two_heads(outputs: PyTree) -> tuple[Array, Array]:
+    """The middle and the raw spread, from one array (the middles first) or from a pair.
+
+    Args:
+        outputs: What the network gives.
+    """
+    if isinstance(outputs, tuple | list):
+        if len(outputs) != 2:
+            raise ValueError(
+                f"the network gives {len(outputs)} outputs; where it predicts the noise it must give a "
+                "pair, the mean and the spread."
+            )
+        middle, raw = outputs
+    else:
+        middle, raw = jnp.split(outputs, 2, axis=-1)
+    return squeeze_single(middle), squeeze_single(raw)
+
+
+def check_two_heads(outputs: Any, targets: Any, likelihood: str) -> Array:
+    """The targets, where there are two outputs for each of them.
+
+    Args:
+        outputs: The shapes of what the network gives.
+        targets: As the user has them.
+        likelihood: Its name, for the messages.
+    """
+    if hasattr(outputs, "shape") and (len(outputs.shape) < 2 or outputs.shape[-1] % 2):
+        raise ValueError(
+            f"the network's outputs have shape {outputs.shape}; the {likelihood} likelihood "
+            "needs two for each target, the means first and then the spreads."
+        )
+    middle, raw = jax.eval_shape(two_heads, outputs)
+    if middle.shape != raw.shape:
+        raise ValueError(
+            f"the network's two heads have shapes {middle.shape} and {raw.shape}; the mean and the "
+            "spread must have the same."
+        )
+    return real_targets(targets, squeezed_shape(middle, likelihood), likelihood)

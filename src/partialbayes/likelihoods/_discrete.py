@@ -1,0 +1,185 @@
+"""Likelihoods of labels and counts: Bernoulli, categorical, Poisson."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from partialbayes._utils.recipes import recorded
+from partialbayes.likelihoods._common import (
+    independent,
+    match_shape,
+    refuse_variance,
+    require_array,
+    squeeze_single,
+    squeezed_shape,
+    whole_numbers,
+)
+from partialbayes.types import Likelihood
+
+
+@recorded("likelihoods.bernoulli")
+def bernoulli(variance: Any = None) -> Likelihood:
+    """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
+
+    log p(y | f) = y f − log(1 + e^f).
+
+    Args:
+        variance: There is none; an error says so.
+
+    Raises:
+        ValueError: From `fit`: targets other than 0 and 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.bernoulli()
+    """
+    refuse_variance(variance, "Bernoulli")
+
+    def entries(logits: Array, targets: Array) -> Array:
+        # log σ(z) for y = 1 and log σ(−z) for y = 0.
+        return jax.nn.log_sigmoid(jnp.where(targets == 1, logits, -logits))
+
+    densities = independent(entries)
+
+    def probabilities(logits: Array) -> Array:
+        return jax.nn.sigmoid(jnp.stack([-logits, logits], axis=-1))
+
+    def check(outputs: Any, targets: Any) -> Array:
+        array = whole_numbers(targets, "Bernoulli", "integer class labels")
+        array = match_shape(array, squeezed_shape(outputs, "Bernoulli"), "Bernoulli")
+        _require_labels(array, 2, "use the categorical likelihood for more than two classes.")
+        return jnp.asarray(array, jnp.int32)
+
+    return Likelihood(
+        init=tuple,
+        parameters=lambda outputs, learned, latent: squeeze_single(outputs),
+        log_density=densities.log_density,
+        mean=lambda logits: jax.nn.sigmoid(logits),
+        variance=lambda logits: jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits),
+        sample=lambda key, logits: jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(jnp.int32),
+        check=check,
+        observed_log_density=densities.observed_log_density,
+        probabilities=probabilities,
+    )
+
+
+@recorded("likelihoods.categorical")
+def categorical(variance: Any = None) -> Likelihood:
+    """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
+
+    log p(y | f) = f_y − log Σ_c e^{f_c}.
+
+    Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
+    further labels, independent of each other.
+
+    Args:
+        variance: There is none; an error says so.
+
+    Raises:
+        ValueError: From `fit`: labels outside 0 … C−1, or fewer than two outputs.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.categorical()
+    """
+    refuse_variance(variance, "categorical")
+
+    def entries(
+        logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
+    ) -> Float[Array, "example *rest"]:
+        is_chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=bool)
+        chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)  # a gather's gradient is a slow scatter
+        return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+    densities = independent(entries)
+
+    def variances(logits: Array) -> Array:
+        probabilities = jax.nn.softmax(logits)
+        return probabilities * (1.0 - probabilities)
+
+    def check(outputs: Any, targets: Any) -> Array:
+        require_array(outputs, "categorical")
+        if len(outputs.shape) < 2 or outputs.shape[-1] < 2:
+            raise ValueError(
+                f"the network's outputs have shape {outputs.shape}; the categorical likelihood needs "
+                "(examples, classes) with at least two classes. For one logit use bernoulli()."
+            )
+        array = whole_numbers(targets, "categorical", "integer class labels")
+        array = match_shape(array, outputs.shape[:-1], "categorical")
+        _require_labels(array, outputs.shape[-1], "give the network one output per class.")
+        return jnp.asarray(array, jnp.int32)
+
+    return Likelihood(
+        init=tuple,
+        parameters=lambda outputs, learned, latent: outputs,
+        log_density=densities.log_density,
+        mean=lambda logits: jax.nn.softmax(logits),
+        variance=variances,
+        sample=lambda key, logits: jax.random.categorical(key, logits),
+        check=check,
+        observed_log_density=densities.observed_log_density,
+        probabilities=lambda logits: jax.nn.softmax(logits),
+    )
+
+
+@recorded("likelihoods.poisson")
+def poisson(variance: Any = None) -> Likelihood:
+    """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
+
+    log p(y | f) = y f − e^f − log y!.
+
+    Args:
+        variance: There is none, it equals the mean; an error says so.
+
+    Raises:
+        ValueError: From `fit`: targets that are not counts from 0 up.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.likelihoods.poisson()
+    """
+    refuse_variance(variance, "Poisson")
+
+    def entries(log_rates: Array, targets: Array) -> Array:
+        counts = targets.astype(log_rates.dtype)
+        return counts * log_rates - jnp.exp(log_rates) - jax.scipy.special.gammaln(counts + 1.0)
+
+    densities = independent(entries)
+
+    def cdf(log_rates: Array, targets: Array) -> Array:
+        counts = jnp.floor(targets)
+        below = jax.scipy.special.gammaincc(jnp.maximum(counts, 0.0) + 1.0, jnp.exp(log_rates))
+        return jnp.where(counts < 0.0, 0.0, below)
+
+    def check(outputs: Any, targets: Any) -> Array:
+        array = whole_numbers(targets, "Poisson", "integer counts")
+        array = match_shape(array, squeezed_shape(outputs, "Poisson"), "Poisson")
+        if array.min() < 0:
+            raise ValueError(f"targets must be counts from 0 up, but one is {array.min()}.")
+        return jnp.asarray(array, jnp.int32)
+
+    return Likelihood(
+        init=tuple,
+        parameters=lambda outputs, learned, latent: squeeze_single(outputs),
+        log_density=densities.log_density,
+        mean=jnp.exp,
+        variance=jnp.exp,
+        sample=lambda key, log_rates: jax.random.poisson(key, jnp.exp(log_rates), dtype=jnp.int32),
+        check=check,
+        observed_log_density=densities.observed_log_density,
+        cdf=cdf,
+        counts=True,
+    )
+
+
+def _require_labels(array: Any, classes: int, remedy: str) -> None:
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"targets hold labels from {low} to {high}, but there are {classes} classes, "
+            f"0 to {classes - 1}; {remedy}"
+        )

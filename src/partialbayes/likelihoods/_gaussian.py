@@ -1,0 +1,146 @@
+"""Gaussian noise, independent over outputs: y ~ N(f(x), v), the variance v given or predicted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_positive
+from partialbayes._utils.recipes import recorded
+from partialbayes.likelihoods._common import (
+    broadcast_per_output,
+    check_two_heads,
+    independent,
+    real_targets,
+    require_per_output,
+    squeeze_single,
+    squeezed_shape,
+    two_heads,
+)
+from partialbayes.parameters import parameter
+from partialbayes.types import Likelihood, PRNGKey
+
+
+class Normal(NamedTuple):
+    """Parameters of independent normal targets."""
+
+    mean: Float[Array, "example ..."]
+    variance: Float[Array, "example ..."]
+
+
+@recorded("likelihoods.gaussian")
+def gaussian(variance: Any = 1.0) -> Likelihood:
+    """Y ~ N(f(x), variance), independent over outputs.
+
+    Args:
+        variance: Noise variance: a positive number, or one per output; ``learned(start)`` to
+            learn it, inside ψ; ``sampled(start)`` to give it a prior and sample it, inside φ. An
+            array start makes one per output.
+
+    Raises:
+        ValueError: ``variance`` is not positive and finite; or, from `fit`, its length is not the
+            number of outputs, or targets have another shape or gaps.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
+    """
+    noise = parameter("variance", variance)
+    densities = independent(_entries)
+
+    def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> Normal:
+        mean = squeeze_single(outputs)
+        return Normal(mean, broadcast_per_output(noise.value(learned, latent), mean))
+
+    def check(outputs: Any, targets: Any) -> Array:
+        shape = squeezed_shape(outputs, "Gaussian")
+        require_per_output("variance", noise.shape, shape[1:])
+        return real_targets(targets, shape, "Gaussian")
+
+    return Likelihood(
+        init=noise.init,
+        parameters=parameters,
+        log_density=densities.log_density,
+        mean=lambda parameters: parameters.mean,
+        variance=lambda parameters: parameters.variance,
+        sample=_sample,
+        check=check,
+        latents=noise.latents,
+        observed_log_density=densities.observed_log_density,
+        values=lambda learned, latent: {"variance": noise.value(learned, latent)},
+        cdf=_cdf,
+        normal=True,
+    )
+
+
+@recorded("likelihoods.heteroscedastic")
+def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
+    """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
+
+    The network gives twice as many outputs as there are targets, the means first; or a pair
+    ``(mean, raw)`` from two heads. The variance is ``minimum + softplus(raw)``.
+
+    Args:
+        beta: 0 for maximum likelihood. Above, up to 1, the β-NLL: each target's gradient is
+            weighted by v(x)^β, so that points which the network thinks noisy still pull on its
+            mean. The density itself, and so the particles' weights, do not change; moves that
+            follow the gradient by φ see the weighted one.
+        minimum: Lower bound of the variance.
+
+    Raises:
+        ValueError: ``beta`` is not within [0, 1], ``minimum`` is not positive; or, from `fit`,
+            there are not two outputs for each target.
+
+    Where a few targets are far off, ``student_t(scale="predicted")`` is the sturdier choice.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.likelihoods.heteroscedastic(beta=0.5)
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.subsets.layer(0), likelihood)
+    """
+    if not isinstance(beta, jax.core.Tracer) and not 0.0 <= beta <= 1.0:
+        raise ValueError(f"beta must lie between 0 and 1, not {beta!r}.")
+    require_positive("minimum", minimum)
+
+    def entries(parameters: Normal, targets: Array) -> Array:
+        values = _entries(parameters, targets)
+        weights = jax.lax.stop_gradient(parameters.variance**beta)
+        constant = jax.lax.stop_gradient(values)
+        return constant + weights * (values - constant)
+
+    densities = independent(entries)
+
+    def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
+        mean, raw = two_heads(outputs)
+        return Normal(mean, minimum + jax.nn.softplus(raw))
+
+    return Likelihood(
+        init=tuple,
+        parameters=parameters,
+        log_density=densities.log_density,
+        mean=lambda parameters: parameters.mean,
+        variance=lambda parameters: parameters.variance,
+        sample=_sample,
+        check=partial(check_two_heads, likelihood="heteroscedastic"),
+        observed_log_density=densities.observed_log_density,
+        cdf=_cdf,
+        normal=True,
+    )
+
+
+def _entries(parameters: Normal, targets: Array) -> Array:
+    mean, variance = parameters
+    return -0.5 * jnp.square(targets - mean) / variance - 0.5 * jnp.log(2.0 * jnp.pi * variance)
+
+
+def _cdf(parameters: Normal, targets: Array) -> Array:
+    return jax.scipy.special.ndtr((targets - parameters.mean) / jnp.sqrt(parameters.variance))
+
+
+def _sample(key: PRNGKey, parameters: Normal) -> Array:
+    noise = jax.random.normal(key, parameters.mean.shape, parameters.mean.dtype)
+    return parameters.mean + jnp.sqrt(parameters.variance) * noise

@@ -1,0 +1,122 @@
+"""The continuous ranked probability score, ∫ (F(z) − 1[z ≥ y])² dz = E|X − y| − ½ E|X − X′|.
+
+In the units of the targets; the absolute error where the predictive is a single point. For a
+mixture of normals, with A(m, s²) = E|N(m, s²)| = 2 s φ(m/s) + m (2 Φ(m/s) − 1), it is
+
+    Σ_j w_j A(y − m_j, v_j) − ½ Σ_j Σ_k w_j w_k A(m_j − m_k, v_j + v_k).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from partialbayes.metrics._common import AnyArray, aligned
+from partialbayes.prediction._predictive import Predictive
+from partialbayes.types import Scalar
+
+
+def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scalar:
+    """Mean CRPS of the mixture: exact for normal noise, otherwise from weighted samples.
+
+    The continuous ranked probability score of y is ∫ (F(z) − 1[z ≥ y])² dz, in the units of y; of a
+    single point it is the absolute error.
+
+    Args:
+        predictive: From `predict`.
+        targets: What was observed.
+
+    Raises:
+        ValueError: The targets are classes.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.map_estimate(model)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> bool(pb.metrics.crps(pb.predict(model, posterior, x), x) > 0)
+        True
+    """
+    if predictive.model.likelihood.probabilities is not None:
+        raise ValueError("crps is for targets that are numbers, and these are classes; use brier.")
+    if predictive.model.likelihood.normal:
+        means, variances, log_weights = predictive.components()
+        _, targets = aligned("mean", means[0], targets)
+        return jnp.mean(normal_mixture_crps(means, variances, log_weights, targets))
+    samples, log_weights = predictive.weighted_samples(jax.random.key(0))
+    _, targets = aligned("samples", samples[0], targets)
+    return jnp.mean(sample_crps(samples, log_weights, targets))
+
+
+@jax.jit
+def normal_mixture_crps(
+    means: Float[AnyArray, "component *shape"],
+    variances: Float[AnyArray, "component *shape"],
+    log_weights: Float[AnyArray, " component"],
+    targets: Num[AnyArray, "*shape"],
+) -> Float[Array, "*shape"]:
+    """CRPS of mixtures of normals, in closed form; the time goes with components².
+
+    Args:
+        means: Of each component.
+        variances: Of each component.
+        log_weights: Normalised, the same for every target.
+        targets: What was observed.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> one = jnp.ones((1, 1))
+        >>> score = pb.metrics.normal_mixture_crps(0 * one, one, jnp.zeros(1), jnp.zeros(1))
+        >>> round(float(score[0]), 4)  # (√2 − 1) / √π
+        0.2337
+    """
+    means, variances, weights = jnp.asarray(means), jnp.asarray(variances), jnp.exp(log_weights)
+
+    def from_others(component: tuple[Array, Array]) -> Array:
+        mean, variance = component
+        return jnp.tensordot(weights, _mean_distance(means - mean[None], variances + variance[None]), 1)
+
+    to_target = jnp.tensordot(weights, _mean_distance(jnp.asarray(targets)[None] - means, variances), 1)
+    between = jax.lax.map(from_others, (means, variances))
+    return to_target - 0.5 * jnp.tensordot(weights, between, 1)
+
+
+def _mean_distance(mean: Array, variance: Array) -> Array:
+    """A(m, s²), the mean of |X| for X normal."""
+    scale = jnp.sqrt(variance)
+    z = mean / scale
+    # 2 Φ(z) − 1 = erf(z / √2)
+    return 2.0 * scale * jax.scipy.stats.norm.pdf(z) + mean * jax.lax.erf(z * jnp.sqrt(0.5))
+
+
+@jax.jit
+def sample_crps(
+    samples: Float[AnyArray, "draw *shape"],
+    log_weights: Float[AnyArray, " draw"],
+    targets: Num[AnyArray, "*shape"],
+) -> Float[Array, "*shape"]:
+    """CRPS of weighted samples, as that of the distribution they are.
+
+    Args:
+        samples: Draws from the predictive.
+        log_weights: Normalised.
+        targets: What was observed.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> samples = jnp.array([[0.0], [1.0]])
+        >>> float(pb.metrics.sample_crps(samples, jnp.log(jnp.array([0.5, 0.5])), jnp.ones(1))[0])
+        0.25
+    """
+    centred = samples - targets[None]
+    weights = jnp.broadcast_to(
+        jnp.exp(log_weights).reshape(-1, *[1] * (centred.ndim - 1)), centred.shape
+    )
+    order = jnp.argsort(centred, axis=0)
+    centred, weights = (jnp.take_along_axis(array, order, axis=0) for array in (centred, weights))
+    # ½ Σ_j Σ_k w_j w_k |x_j − x_k| = Σ_j w_j x_(j) (C_j + C_{j−1} − 1), with C the cumulative weight.
+    cumulative = jnp.cumsum(weights, axis=0)
+    spread = jnp.sum(weights * centred * (2.0 * cumulative - weights - 1.0), axis=0)
+    return jnp.sum(weights * jnp.abs(centred), axis=0) - spread

@@ -1,0 +1,123 @@
+"""All the scores that apply, and scores of particles by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from partialbayes.metrics._calibration import (
+    adaptive_calibration_error,
+    classwise_calibration_error,
+    expected_calibration_error,
+)
+from partialbayes.metrics._classification import accuracy, brier
+from partialbayes.metrics._crps import crps
+from partialbayes.metrics._regression import interval_coverage, interval_width, mae, nlpd, rmse
+from partialbayes.prediction._predictive import Predictive
+from partialbayes.types import Scalar
+
+
+def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive, targets: Any) -> Scalar:
+    """Σ_j w_j metric(what particle j predicts, targets), as in the paper's tables.
+
+    That of the mixture is usually better, and is what one would use: an average of predictions
+    beats the average predictor.
+
+    Args:
+        metric: Of means, or class probabilities, and targets: `rmse`, `mae`, `accuracy`, `brier`,
+            `expected_calibration_error`, or a function of your own in JAX; it is compiled, once for each
+            function.
+        predictive: From `predict`.
+        targets: What was observed.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> predictive = pb.predict(model, posterior, x)
+        >>> average = pb.metrics.over_particles(pb.rmse, predictive, x)
+        >>> bool(average >= pb.rmse(predictive.mean, x))
+        True
+    """
+    means, _, log_weights = predictive.components()
+    return _averaged(metric, means, log_weights, jnp.asarray(targets))
+
+
+@partial(jax.jit, static_argnames=("metric",))
+def _averaged(
+    metric: Callable[[Any, Any], Scalar],
+    means: Float[Array, "particle ..."],
+    log_weights: Float[Array, " particle"],
+    targets: Array,
+) -> Scalar:
+    scores = jax.lax.map(lambda mean: jnp.asarray(metric(mean, targets)), means)
+    return jnp.exp(log_weights) @ scores
+
+
+def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dict[str, float]:
+    """Every score that applies to targets of this kind, by name.
+
+    Those named ``..._over_particles`` are averages over particles, as in the paper; the others are
+    of the mixture. All are in the units of the targets.
+
+    Args:
+        predictive: From `predict`.
+        targets: What was observed. Rows with missing entries count for the NLPD alone.
+        coverage: Of the central interval whose coverage and width are reported.
+
+    Raises:
+        ValueError: Several labels per example.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> scores = pb.metrics.evaluate(pb.predict(model, posterior, x), x)
+        >>> sorted(scores)[:3]
+        ['coverage', 'crps', 'mae']
+    """
+    scores: dict[str, Any] = {"nlpd": nlpd(predictive.log_density(targets))}
+    observed = np.asarray(targets)
+    if predictive.model.likelihood.probabilities is None:
+        observed = observed.astype(float).reshape(predictive.mean.shape)
+        known = ~np.isnan(observed).reshape(len(observed), -1).any(axis=1)
+        if not known.all():
+            kept = jax.tree.map(lambda leaf: leaf[known], predictive.inputs)
+            predictive, observed = replace(predictive, inputs=kept), observed[known]
+        mean, (low, high) = predictive.mean, predictive.interval(coverage)
+        scores |= {
+            "rmse": rmse(mean, observed),
+            "mae": mae(predictive.quantile(0.5), observed),
+            "crps": crps(predictive, observed),
+            "coverage": interval_coverage(low, high, observed),
+            "width": interval_width(low, high),
+            "rmse_over_particles": over_particles(rmse, predictive, observed),
+        }
+    else:
+        probabilities = predictive.probabilities
+        if probabilities.ndim != 2:
+            raise ValueError(
+                "evaluate knows one label per example, and these have several; score each by itself."
+            )
+        labels = observed.astype(int).reshape(len(probabilities))
+        scores |= {
+            "accuracy": accuracy(probabilities, labels),
+            "brier": brier(probabilities, labels),
+            "ece": expected_calibration_error(probabilities, labels),
+            "classwise_ece": classwise_calibration_error(probabilities, labels),
+            "adaptive_ece": adaptive_calibration_error(probabilities, labels),
+            "accuracy_over_particles": over_particles(accuracy, predictive, labels),
+            "ece_over_particles": over_particles(expected_calibration_error, predictive, labels),
+        }
+    return {name: float(value) for name, value in scores.items()}

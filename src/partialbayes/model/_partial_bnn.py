@@ -1,0 +1,162 @@
+"""A partial Bayesian network: network + split + likelihood + prior -> `Model`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_count, require_kind
+from partialbayes.model._batch import filled
+from partialbayes.model._split import defined_order, order_is_known, split_weights, with_latents
+from partialbayes.priors._priors import joint, normal
+from partialbayes.subsets._select import Selection
+from partialbayes.types import (
+    Batch,
+    Chunks,
+    Latent,
+    Likelihood,
+    Model,
+    Moments,
+    Network,
+    Params,
+    Phi,
+    Prior,
+    PriorBuilder,
+    PRNGKey,
+    Psi,
+    Recipes,
+    Scalar,
+    Split,
+)
+
+
+def partial_bnn(
+    network: Network,
+    stochastic: Selection,
+    likelihood: Likelihood,
+    prior: PriorBuilder | None = None,
+) -> Model:
+    """Make part of a network's weights random: y ~ p(y | f(x; φ, ψ)), φ ~ π.
+
+    Args:
+        network: The network, from an adapter or a plain ``Network(init, apply)``.
+        stochastic: Which weights are random: a glob over their paths, several globs, a predicate
+            on leaves, or a `Subset`.
+        likelihood: How the targets are distributed given the network's outputs.
+        prior: Prior of the random weights; standard normal if not given.
+
+    Raises:
+        ValueError: ``stochastic`` matches no weight; the message names the nearest paths.
+        TypeError: ``network``, ``likelihood`` or ``prior`` is something else, such as a builder
+            without its brackets.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> network = pb.mlp([2, 100, 20, 5, 1])
+        >>> model = pb.partial_bnn(network, "layers/2/**", pb.bernoulli())
+        >>> model.split.dim
+        105
+    """
+    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_kind("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
+    if prior is not None and not callable(prior):
+        raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
+    weights = _divide(network, stochastic)
+    split = with_latents(weights, likelihood.latents)
+    prior = normal() if prior is None else prior
+    bound = joint(
+        [
+            (prior(weights), weights.dim),
+            *(_latent_prior(latent) for latent in likelihood.latents),
+        ]
+    )
+
+    def init(key: PRNGKey) -> Params:
+        phi, rest = split.split(network.init(key))
+        return Params(phi, Psi(rest, likelihood.init(), bound.init()))
+
+    def outputs(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
+        return network.apply(split.merge(phi, psi.network), inputs)
+
+    def predict(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
+        return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
+
+    def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
+        inputs, targets, mask, _ = filled(batch)
+        values = likelihood.log_density(predict(phi, psi, inputs), targets)
+        return jnp.where(mask, values, 0.0)
+
+    def log_prior(phi: Phi, psi: Psi) -> Scalar:
+        return bound.log_density(phi, psi.prior)
+
+    def sample_prior(key: PRNGKey, psi: Psi, num: int) -> Float[Array, "num dim"]:
+        return bound.sample(key, psi.prior, num)
+
+    def prior_moments(psi: Psi) -> Moments:
+        return bound.moments(psi.prior)
+
+    return Model(
+        init=init,
+        sample_prior=sample_prior,
+        log_prior=log_prior,
+        prior_moments=prior_moments,
+        log_likelihood=log_likelihood,
+        outputs=outputs,
+        predict=predict,
+        likelihood=likelihood,
+        prior=bound,
+        split=split,
+        recipes=Recipes(network.recipe, likelihood.recipe, getattr(prior, "recipe", None)),
+    )
+
+
+def _divide(network: Network, stochastic: Selection) -> Split:
+    """The split of the network's weights, from their shapes alone."""
+    order: list[str] = []
+
+    def init(key: PRNGKey) -> PyTree:
+        params = network.init(key)
+        # Tracing sorts dictionaries, but it is their own order that says which layer is the first.
+        if network.ordered or order_is_known(params):
+            order.extend(defined_order(params))
+        return params
+
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes)):
+        shapes = network.init(jax.random.key(0))  # integers and the like are kept with their values
+    return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order or None)
+
+
+def _latent_prior(latent: Latent) -> tuple[Prior, int]:
+    start = latent.start()
+    split: Split = split_weights({latent.name: start}, "**")
+    prior = normal(mean=jnp.ravel(start)) if latent.prior is None else latent.prior
+    return prior(split), split.dim
+
+
+def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int | None = None) -> Model:
+    """The same model, with its particles and rows taken some at a time.
+
+    Training, scoring and prediction give the same results to rounding, in memory that grows with the
+    chunks and not with J and M. Training pays for it with one more forward pass.
+
+    Args:
+        model: The model.
+        particle_chunk: Particles at a time; all of them by default.
+        data_chunk: Rows of data at a time; all of them by default.
+
+    Raises:
+        TypeError: ``model`` is not a `Model`.
+        ValueError: A chunk is not a whole number of at least 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.ohsmc(pb.in_chunks(model, particle_chunk=50), num_particles=1000)
+    """
+    require_kind("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
+    for name, chunk in (("particle_chunk", particle_chunk), ("data_chunk", data_chunk)):
+        if chunk is not None:
+            require_count(name, chunk, "or None for everything at once.")
+    return model._replace(chunks=Chunks(particle_chunk, data_chunk))

@@ -1,0 +1,234 @@
+"""The division of a network's weights into φ, one flat vector, and ψ, a dictionary.
+
+`split_weights` turns a subset into two functions, parameters → (phi, psi) and back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from partialbayes.subsets._select import Selection, as_subset
+from partialbayes.types import WEIGHT_NAMES, Latent, Leaf, Split, trains
+
+
+def split_weights(
+    params: PyTree,
+    stochastic: Selection,
+    *,
+    output_axis: int = -1,
+    order: Sequence[str] | None = None,
+) -> Split:
+    """Divide a parameter tree into its stochastic and deterministic weights.
+
+    Args:
+        params: The network's parameters, or their shapes (``jax.eval_shape`` of the init).
+            Integers and other arrays that cannot be trained must be there with their values: they
+            are kept as they are.
+        stochastic: A glob over paths, several, a predicate on leaves, or a `Subset`.
+        output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
+        order: The paths in the order in which the network defines them, by which layers are
+            counted; the order of ``params`` by default.
+
+    Returns:
+        The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
+        is stochastic in part holds its other weights as one flat array.
+
+    Raises:
+        ValueError: ``stochastic`` matches no weight.
+        TypeError: It is no selection.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))
+        >>> phi, psi = pb.split_weights(params, "**/bias").split(params)
+        >>> phi.shape, sorted(psi)
+        ((4,), ['layers/0/kernel', 'layers/1/kernel'])
+    """
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
+    names = [_path(path) for path, _ in with_paths]
+    ordered = order is not None or order_is_known(params)
+    places = {path: place for place, path in enumerate(order or defined_order(params))}
+    leaves = tuple(
+        Leaf(
+            name,
+            jnp.shape(value),
+            jnp.result_type(value),
+            places[name],
+            _fan_in(jnp.shape(value), output_axis),
+            ordered,
+        )
+        for name, (_, value) in zip(names, with_paths, strict=True)
+    )
+    _require_distinct(names)
+    masks = tuple(as_subset(stochastic).masks(leaves))
+    _require_stochastic(leaves, masks)
+    frozen = {
+        leaf.path: _constant(leaf, value)
+        for leaf, (_, value) in zip(leaves, with_paths, strict=True)
+        if not trains(leaf)
+    }
+    sizes = [int(mask.sum()) for mask in masks]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+
+    def split(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        phi: list[Array] = []
+        psi: dict[str, Array] = {}
+        for leaf, mask, size, value in zip(leaves, masks, sizes, jax.tree.leaves(params), strict=True):
+            if leaf.path in frozen:
+                continue
+            if size == 0:
+                psi[leaf.path] = jnp.asarray(value)
+            elif size == leaf.size:
+                phi.append(jnp.ravel(value))
+            else:
+                flat = jnp.ravel(value)
+                phi.append(flat[np.flatnonzero(mask)])
+                psi[leaf.path] = flat[np.flatnonzero(~mask)]
+        return jnp.concatenate(phi), psi
+
+    def merge(phi: Array, psi: dict[str, Array]) -> PyTree:
+        values = []
+        for index, (leaf, mask) in enumerate(zip(leaves, masks, strict=True)):
+            if leaf.path in frozen:
+                values.append(frozen[leaf.path])
+                continue
+            if sizes[index] == 0:
+                values.append(psi[leaf.path])
+                continue
+            piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
+            if sizes[index] < leaf.size:
+                # One gather puts both parts back in their places.
+                places = np.argsort(np.concatenate([np.flatnonzero(mask), np.flatnonzero(~mask)]))
+                piece = jnp.concatenate([piece, psi[leaf.path]])[places]
+            values.append(piece.reshape(leaf.shape))
+        return jax.tree.unflatten(treedef, values)
+
+    return Split(leaves, masks, sum(sizes), split, merge)
+
+
+def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
+    """The split of a φ that ends with the likelihood's random parameters."""
+    if not latents:
+        return split
+    starts = [jax.eval_shape(latent.start) for latent in latents]
+    extra = tuple(
+        Leaf(f"likelihood/{latent.name}", start.shape, start.dtype)
+        for latent, start in zip(latents, starts, strict=True)
+    )
+    ends = split.dim + np.cumsum([leaf.size for leaf in extra])
+
+    def extended(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        phi, psi = split.split(params)
+        return jnp.concatenate([phi, *(jnp.ravel(latent.start()) for latent in latents)]), psi
+
+    def read(phi: Array) -> dict[str, Array]:
+        return {
+            latent.name: phi[end - leaf.size : end].reshape(leaf.shape)
+            for latent, leaf, end in zip(latents, extra, ends, strict=True)
+        }
+
+    return replace(
+        split,
+        leaves=split.leaves + extra,
+        masks=split.masks + tuple(np.ones(leaf.shape, bool) for leaf in extra),
+        dim=int(ends[-1]),
+        split=extended,
+        latents=read,
+    )
+
+
+def defined_order(params: PyTree) -> list[str]:
+    """The paths of the leaves in the order of definition, where flattening sorts dictionaries."""
+    return [_path(keys) for keys in _in_defined_order(params)]
+
+
+def order_is_known(tree: PyTree, inside: bool = False) -> bool:
+    """Whether the order of the layers can be told from the tree.
+
+    Layers of a dictionary in alphabetical order (as any function of JAX returns it) can be told only
+    by numbers in their names.
+    """
+    children = jax.tree.leaves(tree, is_leaf=lambda node: node is not tree)
+    if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
+        return True
+    if isinstance(tree, dict):
+        names = list(map(str, tree))
+        arrays = all(jax.tree_util.treedef_is_leaf(jax.tree.structure(child)) for child in children)
+        one_layer = arrays and (inside or all(name in WEIGHT_NAMES for name in names))
+        stems = {re.sub(r"\d+", "", name) for name in names}
+        if not one_layer and len(stems) > 1 and names == sorted(names):
+            return False
+    return all(order_is_known(child, inside=True) for child in children)
+
+
+def _path(keys: Any) -> str:
+    return jax.tree_util.keystr(keys, simple=True, separator="/")
+
+
+def _constant(leaf: Leaf, value: Any) -> Array:
+    if isinstance(value, jax.ShapeDtypeStruct):
+        raise ValueError(
+            f"{leaf.path!r} holds {leaf.dtype} numbers, which are not trained: pass the parameters "
+            "themselves instead of their shapes, so that it can be kept."
+        )
+    return jnp.asarray(value)
+
+
+def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
+    if len(children) == 1 and not children[0][0]:
+        yield prefix
+        return
+    if isinstance(tree, dict):
+        names = list(tree)
+        # Keys in alphabetical order say nothing about the order of definition (JAX sorts what it
+        # traces), but numbers in them do: layer_2 comes before layer_10.
+        by_number = names == sorted(names, key=str)
+        place = {name: _natural(name) if by_number else index for index, name in enumerate(names)}
+        children = sorted(children, key=lambda child: place[child[0][0].key])
+    for path, child in children:
+        yield from _in_defined_order(child, (*prefix, *path))
+
+
+def _natural(name: Any) -> list[tuple[int, str]]:
+    """A sort key that compares the digits in a name as numbers."""
+    pieces = re.split(r"(\d+)", str(name))
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
+
+
+def _fan_in(shape: tuple[int, ...], output_axis: int) -> int:
+    if len(shape) < 2:
+        return 1
+    return int(np.prod(shape, dtype=np.int64)) // max(shape[output_axis], 1)
+
+
+def _require_distinct(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"two weights have the path {name!r}, so a pattern could not tell them apart; rename "
+                "one of them (a name must not contain '/')."
+            )
+
+
+def _require_stochastic(leaves: Sequence[Leaf], masks: Sequence[Any]) -> None:
+    if not any(mask.any() for mask in masks):
+        raise ValueError(
+            "stochastic selects no weight at all; choose among the paths "
+            + ", ".join(repr(leaf.path) for leaf in leaves)
+            + ", or train by plain optimisation."
+        )
+    for leaf, mask in zip(leaves, masks, strict=True):
+        if mask.any() and not leaf.is_floating:
+            raise ValueError(
+                f"stochastic selects {leaf.path!r}, which holds {leaf.dtype} numbers; "
+                f"only floating-point weights can be random. Leave it out: & ~paths({leaf.path!r})."
+            )

@@ -1,0 +1,78 @@
+"""A multilayer perceptron: x ↦ W_L a(… a(W_1 x + b_1) …) + b_L."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_count
+from partialbayes._utils.recipes import recorded
+from partialbayes.types import Network, PRNGKey
+
+
+@recorded("networks.mlp")
+def mlp(
+    sizes: Sequence[int],
+    activation: Callable[[Array], Array] = jax.nn.gelu,
+    initial_bias: float = 0.0,
+) -> Network:
+    """Dense layers of the given sizes, with an activation between them.
+
+    Its weights are found at ``layers/0/kernel``, ``layers/0/bias``, ``layers/1/kernel``, …
+
+    Args:
+        sizes: Width of the input, of each hidden layer, and of the output.
+        activation: Applied after every layer but the last.
+        initial_bias: Standard deviation of the hidden layers' biases at the start. With 0 all units
+            of the first layer bend at the origin and have to be trained apart. The spread of the
+            inputs, so 1 if they are standardised, lays the bends over the data: with only one or two
+            inputs that matters.
+
+    Raises:
+        ValueError: ``sizes`` has fewer than two entries, or one that is not a whole number of at
+            least 1; ``initial_bias`` is negative or infinite; or inputs of another width.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> network = pb.mlp([2, 100, 20, 5, 1])
+    """
+    if len(sizes) < 2:
+        raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
+    for size in sizes:
+        require_count("every entry of sizes", size, "for example mlp([2, 50, 1]).")
+    if not 0.0 <= initial_bias < math.inf:
+        raise ValueError(
+            f"initial_bias is a standard deviation, so finite and at least 0, not {initial_bias!r}."
+        )
+    initial_kernel = jax.nn.initializers.lecun_normal()
+
+    def dense(key: PRNGKey, fan_in: int, fan_out: int, spread: float) -> PyTree:
+        if spread == 0.0:
+            return {"kernel": initial_kernel(key, (fan_in, fan_out)), "bias": jnp.zeros(fan_out)}
+        key_kernel, key_bias = jax.random.split(key)
+        bias = spread * jax.random.normal(key_bias, (fan_out,))
+        return {"kernel": initial_kernel(key_kernel, (fan_in, fan_out)), "bias": bias}
+
+    def init(key: PRNGKey) -> PyTree:
+        keys = jax.random.split(key, len(sizes) - 1)
+        spreads = [initial_bias] * (len(sizes) - 2) + [0.0]
+        layers = zip(keys, sizes[:-1], sizes[1:], spreads, strict=True)
+        return {"layers": [dense(*layer) for layer in layers]}
+
+    def apply(params: PyTree, inputs: Float[Array, "example features"]) -> Array:
+        if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
+            raise ValueError(
+                f"inputs have shape {inputs.shape}, but this network takes (examples, {sizes[0]}); "
+                "reshape the inputs or change the first entry of sizes."
+            )
+        hidden = inputs
+        for index, layer in enumerate(params["layers"]):
+            hidden = hidden if index == 0 else activation(hidden)
+            hidden = hidden @ layer["kernel"] + jnp.expand_dims(layer["bias"], 0)
+        return hidden
+
+    return Network(init, apply)

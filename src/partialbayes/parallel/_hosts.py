@@ -1,0 +1,213 @@
+"""Several processes, on one host or many, that work as one: JAX's own distributed runtime, started.
+
+Every process runs the same program. JAX joins their devices to one list, over which a mesh is laid.
+Here is how they find each other, what each brings, and what they have to agree on.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from partialbayes._utils.checks import num_rows, require_count
+
+
+def initialise(
+    coordinator: str | None = None,
+    *,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    bind: str | None = None,
+    timeout: int = 60,
+    heartbeat_timeout: int = 100,
+) -> None:
+    """Join the processes of a run; each of them calls it, before anything is computed.
+
+    Under Slurm, Open MPI or on a TPU pod no argument is needed: JAX finds them by itself. Elsewhere each
+    process says where process 0 is, how many there are and which one it is. They must have the same
+    versions of JAX and of this library. On CPUs, say first how they are to talk:
+    ``jax.config.update("jax_cpu_collectives_implementation", "gloo")``.
+
+    Args:
+        coordinator: ``"host:port"`` of process 0. Whoever reaches that port can take part in the run.
+        num_processes: How many processes there are.
+        process_id: Which one this is, counted from 0.
+        bind: ``"host:port"`` on which process 0 listens. By default that of ``coordinator`` and no
+            other, so that ``"127.0.0.1:…"`` stays on this machine.
+        timeout: Seconds in which all processes have to be there. Where some are missing, JAX itself ends
+            process 0.
+        heartbeat_timeout: Seconds after which a process that is not heard of is taken for dead; JAX
+            then ends the others.
+
+    Raises:
+        ValueError: No cluster was found, and ``coordinator``, ``num_processes`` and ``process_id`` do
+            not say where it is.
+        TimeoutError: Process 0 could not be reached within the timeout.
+        RuntimeError: The versions differ, or JAX has computed something already.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> try:  # which one is this?
+        ...     pb.parallel.initialise("127.0.0.1:8476", num_processes=2)
+        ... except ValueError as error:
+        ...     print(error)
+        process_id is needed: JAX found no Slurm or other cluster that says it.
+    """
+    require_count("timeout", timeout, "a number of seconds.")
+    require_count("heartbeat_timeout", heartbeat_timeout, "a number of seconds.")
+    address, count, number, devices = _found(coordinator, num_processes, process_id, timeout)
+    if number > 0:
+        _require_reachable(address, timeout)
+    jax.distributed.initialize(
+        address,
+        count,
+        number,
+        local_device_ids=devices,
+        coordinator_bind_address=bind or address,  # JAX alone would listen on all interfaces
+        initialization_timeout=timeout,
+        heartbeat_timeout_seconds=heartbeat_timeout,
+        shutdown_timeout_seconds=heartbeat_timeout,
+    )
+    _require_same_versions(count, number, timeout)
+
+
+def _found(
+    coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
+) -> tuple[str, int, int, Any]:
+    """Where and who: what was passed, and for the rest what JAX can find out."""
+    from jax._src.clusters import ClusterEnv  # JAX asks it too, but does not tell the address
+
+    found: Any = ClusterEnv.auto_detect_unset_distributed_params(
+        coordinator, num_processes, process_id, None, None, timeout
+    )
+    address, count, number, devices = found
+    named = {"coordinator": address, "num_processes": count, "process_id": number}
+    for name, value in named.items():
+        if value is None:
+            raise ValueError(f"{name} is needed: JAX found no Slurm or other cluster that says it.")
+    if not address.rpartition(":")[2].isdigit():
+        raise ValueError(f"coordinator must be 'host:port', not {address!r}.")
+    if not 0 <= number < count:
+        raise ValueError(f"process_id must be from 0 to {count - 1}, not {number}.")
+    return address, count, number, devices
+
+
+def _require_reachable(address: str, timeout: int) -> None:
+    """Wait for process 0; where JAX cannot reach it, it ends this process without an exception."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"process 0 could not be reached at {address} within {timeout} seconds "
+                    f"({error.strerror or error}); see that it runs there and that the port is open."
+                ) from None
+        time.sleep(0.2)
+
+
+def _require_same_versions(count: int, number: int, timeout: int) -> None:
+    """Process 0 compares, and all hear of it."""
+    from jax._src.distributed import global_state  # the store needs no devices to work
+
+    client: Any = global_state.client
+    milliseconds = 1000 * timeout
+    own = f"partialbayes {metadata.version('partialbayes')} and JAX {jax.__version__}"
+    same = "the same"
+    client.key_value_set(f"partialbayes/versions/{number}", own)
+    if number == 0:
+        verdict = same
+        for other in range(1, count):
+            theirs = client.blocking_key_value_get(f"partialbayes/versions/{other}", milliseconds)
+            if theirs != own:
+                verdict = (
+                    f"process 0 has {own}, but process {other} has {theirs}; install the same versions "
+                    "on every host."
+                )
+        client.key_value_set("partialbayes/verdict", verdict)
+    verdict = client.blocking_key_value_get("partialbayes/verdict", milliseconds)
+    if verdict != same:
+        raise RuntimeError(verdict)
+
+
+def rows_of_all(rows: PyTree) -> PyTree:
+    """The rows of every process, in the order of the processes, from those that each has read.
+
+    Each host reads its own files; what `fit`, `refine` and `predict` take is the same on every host.
+
+    Args:
+        rows: Arrays with a leading axis of rows; how many may differ from process to process.
+
+    Returns:
+        The same pytree of NumPy arrays, with all the rows, on every host.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> x, y = pb.parallel.rows_of_all((np.zeros((8, 2)), np.zeros(8)))  # one process: its own
+        >>> x.shape
+        (8, 2)
+    """
+    rows = jax.tree.map(np.asarray, rows)
+    own = num_rows("rows", rows)
+    if jax.process_count() == 1:
+        return rows
+    from jax.experimental import multihost_utils
+
+    counts = np.asarray(multihost_utils.process_allgather(np.asarray(own)))
+
+    def gather(leaf: np.ndarray) -> np.ndarray:
+        padded = np.concatenate([leaf, np.repeat(leaf[-1:], counts.max() - own, axis=0)])
+        everyone = np.asarray(multihost_utils.process_allgather(padded))
+        return np.concatenate([theirs[:count] for theirs, count in zip(everyone, counts, strict=True)])
+
+    return jax.tree.map(gather, rows)
+
+
+def is_shared(array: Any) -> bool:
+    """Whether an array lives on devices of several processes."""
+    return isinstance(array, jax.Array) and not array.is_fully_addressable
+
+
+def on_host(array: Any) -> np.ndarray:
+    """All of an array in this host's memory; every process of a shared one has to ask."""
+    if is_shared(array) and not array.is_fully_replicated:
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(array, tiled=True))
+    return np.asarray(array)
+
+
+def brought_home(tree: PyTree) -> PyTree:
+    """What is shared as arrays of this process alone, whole; the rest as it is."""
+    return jax.tree.map(lambda leaf: jnp.asarray(on_host(leaf)) if is_shared(leaf) else leaf, tree)
+
+
+def agreed(number: int, shared: bool) -> int:
+    """What process 0 has decided, where processes run as one; a clock tells each something else."""
+    if not shared:
+        return number
+    from jax.experimental import multihost_utils
+
+    return int(multihost_utils.broadcast_one_to_all(np.asarray(number, np.int32)))
+
+
+@contextmanager
+def told_of_losses(remedy: Callable[[], str]) -> Iterator[None]:
+    """Say what it means when a computation that several processes share fails."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise RuntimeError(f"another process of this run is gone ({reason}); {remedy()}") from error

@@ -1,0 +1,41 @@
+"""Which weights should be random, at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partialbayes.analysis._advise import Advice
+from partialbayes.plots import _style as style
+
+
+def advice(found: Advice, ax: Any = None) -> Any:
+    """Held-out NLPD of every candidate with its standard error, the best at the top.
+
+    Args:
+        found: From `advise`.
+        ax: Matplotlib axes to draw on.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> rows = [
+        ...     pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0),
+        ...     pb.Candidate("none (MAP)", None, 0, 1.4, 0.1, 0.2, 0.05, float("nan"), 1.0),
+        ... ]
+        >>> ax = pb.plots.advice(pb.Advice(tuple(rows), rows[0]))
+    """
+    ax = style.axes(ax, size=(5.6, 1.3 + 0.36 * len(found.rows)))
+    for place, row in enumerate(found.rows):
+        if row.name == found.recommended.name:
+            colour = style.RED
+        else:
+            colour = style.SOFT if row.subset is None else style.BLUE
+        bar = {"color": colour, "fmt": "o", "markersize": 6, "elinewidth": 1.8}
+        ax.errorbar(row.nlpd, place, xerr=row.standard_error, **bar)
+    best = next(row for row in found.rows if row.subset is not None)
+    ax.axvline(best.nlpd, color=style.SOFT, linewidth=1.0, linestyle="--", zorder=0)
+    ax.set_yticks(range(len(found.rows)), [f"{row.name}, d = {row.dim}" for row in found.rows])
+    ax.set_ylim(len(found.rows) - 0.5, -0.5)
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel="held-out NLPD ± standard error", title=f"Recommended: {found.recommended.name}")
+    ax.title.set_color(style.RED)
+    return ax

@@ -1,0 +1,216 @@
+"""What a posterior predicts: bands, boundaries, predictions beside what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from partialbayes.plots import _style as style
+from partialbayes.prediction._predict import predict
+from partialbayes.prediction._predictive import Predictive
+from partialbayes.types import Model, Particles, Posterior
+
+
+def predictive_bands(
+    predictive: Predictive,
+    data: Any = None,
+    coverages: Sequence[float] = (0.5, 0.9),
+    ax: Any = None,
+) -> Any:
+    """Mean and central intervals along a single input, with the data.
+
+    Args:
+        predictive: From `predict`, at inputs of one column and with one target.
+        data: A pair ``(inputs, targets)`` to show as points.
+        coverages: Of the intervals.
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: There is more than one target, or more than one input column.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.predictive_bands(pb.predict(model, posterior, x), (x, x))
+    """
+    inputs = _column(predictive.inputs)
+    if predictive.mean.ndim != 1:
+        raise ValueError(f"the predictive has targets of shape {predictive.mean.shape}; one is needed.")
+    ax = style.axes(ax)
+    order = np.argsort(inputs)
+    across = inputs[order]
+    widest_first = sorted(coverages, reverse=True)
+    for index, coverage in enumerate(widest_first):
+        low, high = (np.asarray(bound)[order] for bound in predictive.interval(coverage))
+        alpha = 0.25 + 0.3 * index / max(1, len(widest_first) - 1)
+        label = f"{100 * coverage:g} % interval"
+        ax.fill_between(across, low, high, color=style.SKY, alpha=alpha, linewidth=0, label=label)
+    ax.plot(across, np.asarray(predictive.mean)[order], color=style.BLUE, linewidth=1.6, label="mean")
+    if data is not None:
+        points, targets = _column(data[0]), np.ravel(data[1])
+        ax.plot(points, targets, ".", color=style.INK, markersize=3.5, alpha=0.7, label="data")
+    ax.set(xlabel="input", ylabel="target")
+    style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, columnspacing=1.0)
+    return ax
+
+
+def predicted_against_observed(
+    predictive: Predictive, targets: Any, coverage: float = 0.9, rows: int = 300, ax: Any = None
+) -> Any:
+    """Predicted mean and interval of each example against what was observed.
+
+    Args:
+        predictive: From `predict`, with one target.
+        targets: What was observed.
+        coverage: Of the intervals.
+        rows: How many examples to show at most, evenly spaced.
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: Targets and predictions differ in shape.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, posterior, x), x)
+    """
+    mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
+    if mean.shape != observed.shape:
+        raise ValueError(f"targets have shape {np.shape(targets)} and the predictions {mean.shape}.")
+    low, high = (np.asarray(bound) for bound in predictive.interval(coverage))
+    shown = np.unique(np.linspace(0, len(mean) - 1, min(rows, len(mean))).round().astype(int))
+    ax = style.axes(ax, size=(4.0, 3.8))
+    ax.vlines(
+        observed[shown],
+        low[shown],
+        high[shown],
+        color=style.SKY,
+        alpha=0.6,
+        linewidth=1.0,
+        label=f"{100 * coverage:g} % interval",
+    )
+    ax.plot(observed[shown], mean[shown], ".", color=style.BLUE, markersize=4, label="mean")
+    ends = [min(observed.min(), mean.min()), max(observed.max(), mean.max())]
+    ax.plot(ends, ends, color=style.INK, linewidth=0.9, linestyle="--")
+    ax.set(xlabel="observed", ylabel="predicted", title="Predicted against observed")
+    style.legend(ax)
+    return ax
+
+
+def decision_boundary(
+    model: Model,
+    posterior: Posterior,
+    data: Any = None,
+    limits: tuple[float, float, float, float] | None = None,
+    samples: int = 20,
+    resolution: int = 100,
+    ax: Any = None,
+) -> Any:
+    """Where the classes of two inputs lie: the mixture as colour, single particles as lines.
+
+    Args:
+        model: A classification of two inputs.
+        posterior: From `fit`.
+        data: A pair ``(inputs, labels)`` to show as points.
+        limits: ``(left, right, bottom, top)``; around the data by default.
+        samples: How many particles, drawn by weight, to draw the boundaries of.
+        resolution: Points along each side of the grid.
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: There is neither data nor ``limits``.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([2, 5, 1]), "layers/0/*", pb.bernoulli())
+        >>> x = jax.random.normal(jax.random.key(0), (20, 2))
+        >>> y = (x[:, 0] > 0).astype(int)
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> ax = pb.plots.decision_boundary(model, posterior, (x, y), resolution=10)
+    """
+    if data is None and limits is None:
+        raise ValueError("limits: say where to look, or pass data=.")
+    if limits is None:
+        points = np.asarray(data[0], float)
+        (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
+        margin = 0.12 * max(right - left, top - bottom)
+        limits = (left - margin, right + margin, bottom - margin, top + margin)
+    left, right, bottom, top = limits
+    across, up = np.meshgrid(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
+    grid = np.stack([across.ravel(), up.ravel()], axis=1)
+    probabilities = np.asarray(predict(model, posterior, grid, data_chunk=2048).probabilities)
+    classes = probabilities.shape[-1]
+    drawn = predict(model, _drawn(posterior, samples), grid, data_chunk=2048)
+    single = np.asarray(drawn.components().mean)
+
+    ax = style.axes(ax, size=(4.6, 4.0))
+    ax.grid(visible=False)
+    square = across.shape
+    if classes == 2:
+        colours: tuple[str, ...] = ("#7f3b08", "#2d004b")  # the ends of the map
+        level = probabilities[:, 1].reshape(square)
+        shown = ax.contourf(across, up, level, np.linspace(0, 1, 21), cmap="PuOr", alpha=0.85)
+        bar = ax.figure.colorbar(shown, ax=ax, ticks=[0, 0.5, 1], shrink=0.8)
+        bar.set_label("probability of class 1", color=style.INK, fontsize=9)
+        bar.ax.tick_params(labelsize=8.5, colors=style.INK)
+        ones = single if single.ndim == 2 else single[..., 1]
+        lines = [one.reshape(square) - 0.5 for one in ones]
+    else:
+        from matplotlib.colors import to_rgb
+
+        colours = tuple(style.COLOURS[index % len(style.COLOURS)] for index in range(classes))
+        image = 1.0 - 0.5 * (1.0 - probabilities @ np.asarray([to_rgb(name) for name in colours]))
+        ax.imshow(image.reshape(*square, 3), extent=limits, origin="lower", aspect="auto")
+        # A class against the best of the others: zero on its boundary.
+        lines = [
+            (one[:, label] - np.delete(one, label, axis=1).max(axis=1)).reshape(square)
+            for one in single
+            for label in range(classes - 1)
+        ]
+    for line in lines:
+        if line.min() < 0.0 < line.max():
+            ax.contour(across, up, line, [0.0], colors=[style.INK], alpha=0.3, linewidths=0.8)
+    if data is not None:
+        inputs, labels = np.asarray(data[0]), np.ravel(np.asarray(data[1]))
+        for label in range(classes):
+            chosen = inputs[labels == label]
+            edge = {"edgecolors": "white", "linewidths": 0.6}
+            ax.scatter(*chosen.T, s=18, color=colours[label], label=f"class {label}", **edge)
+        style.legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=min(classes, 4))
+    ax.set(xticks=[], yticks=[], xlim=limits[:2], ylim=limits[2:])
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def _column(inputs: Any) -> Any:
+    array = np.asarray(inputs)
+    if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != 1):
+        raise ValueError(
+            f"inputs have shape {array.shape}; bands are drawn along one column. For several use "
+            "predicted_against_observed."
+        )
+    return np.ravel(array)
+
+
+def _drawn(posterior: Posterior, number: int) -> Posterior:
+    """So many particles drawn by weight, as an ensemble of single ones where it is one."""
+    psi, (values, log_weights) = posterior
+    chosen = jax.random.categorical(jax.random.key(0), log_weights.ravel(), shape=(number,))
+    equal = jnp.full(number, -jnp.log(number))
+    drawn = values.reshape(-1, values.shape[-1])[chosen]
+    if log_weights.ndim == 1:
+        return Posterior(psi, Particles(drawn, equal))
+    members = chosen // log_weights.shape[1]
+    psi = jax.tree.map(lambda leaf: leaf[members], psi)
+    return Posterior(psi, Particles(drawn[:, None], equal[:, None]))

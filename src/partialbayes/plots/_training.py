@@ -1,0 +1,154 @@
+"""What happened in training, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partialbayes.plots import _style as style
+from partialbayes.types import History
+
+_TITLES = {
+    "loss": "Loss per example",
+    "ess": "Effective sample size",
+    "acceptance": "Acceptance of the kernel",
+    "ancestors": "Distinct ancestors",
+    "log_evidence_increment": "Evidence of each batch (log)",
+}
+
+
+def trace(history: History, name: str, ax: Any = None) -> Any:
+    """One recorded number against the step, and its running median where it is noisy.
+
+    Args:
+        history: Of a `Fit`.
+        name: Of the number: ``"loss"``, ``"ess"``, ``"acceptance"``, …
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: The run recorded nothing by that name.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> history = pb.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> ax = pb.plots.trace(history, "loss")
+    """
+    if name not in history.steps:
+        recorded = ", ".join(sorted(history.steps))
+        raise ValueError(f"name is {name!r}, but this run recorded only {recorded}.")
+    ax = style.axes(ax)
+    values = np.asarray(history.steps[name])
+    steps = np.arange(1, len(values) + 1)
+    width = len(values) // 50
+    is_long = width > 1
+    colour = style.SKY if is_long else style.BLUE
+    ax.plot(steps, values, color=colour, linewidth=0.8, alpha=0.6 if is_long else 1.0)
+    if is_long:
+        windows = np.lib.stride_tricks.sliding_window_view(values, width)
+        middle = np.arange(len(windows)) + 1 + width // 2
+        ax.plot(middle, np.median(windows, axis=1), color=style.BLUE, linewidth=1.6)
+    ax.set(xlabel="step", title=_TITLES.get(name, name.replace("_", " ")))
+    if name in ("ess", "ancestors", "acceptance"):
+        ax.set_ylim(bottom=0.0)
+    return ax
+
+
+def validation(history: History, ax: Any = None) -> Any:
+    """Validation NLPD against the step, with the one whose posterior was kept.
+
+    Args:
+        history: Of a `Fit` that had validation data.
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: The run had no validation data.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
+        >>> ax = pb.plots.validation(history)
+    """
+    if len(history.validation_nlpd) == 0:
+        raise ValueError("this run had no validation data; pass validation= to fit.")
+    ax = style.axes(ax)
+    scores, steps = np.asarray(history.validation_nlpd), np.asarray(history.evaluated)
+    ax.plot(steps, scores, color=style.BLUE, linewidth=1.4)
+    best = steps == history.best_step
+    ax.plot(steps[best], scores[best], "o", color=style.RED, label=f"kept, step {history.best_step}")
+    ax.set(xlabel="step", title="Validation NLPD")
+    # The first scores are often far off and would flatten the rest.
+    finite = scores[np.isfinite(scores)]
+    if len(finite) > 10:
+        low, high = finite.min(), np.quantile(finite[len(finite) // 10 :], 0.98)
+        ax.set_ylim(low - 0.08 * (high - low + 1e-6), high + 0.15 * (high - low + 1e-6))
+    style.legend(ax)
+    return ax
+
+
+def ancestry(history: History, ax: Any = None) -> Any:
+    """How many particles had descendants at each resampling, beside the effective sample size.
+
+    Few ancestors mean that the cloud is made of copies of a few particles.
+
+    Args:
+        history: Of a `Fit` by a method that resamples.
+        ax: Matplotlib axes to draw on.
+
+    Raises:
+        ValueError: The method does not resample.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> steps = {"ancestors": np.full(9, 5.0), "ess": np.full(9, 6.0)}
+        >>> ax = pb.plots.ancestry(pb.History(steps, np.zeros(0, int), np.zeros(0), 9))
+    """
+    if "ancestors" not in history.steps:
+        raise ValueError("this run recorded no ancestors: its method does not resample.")
+    ax = style.axes(ax)
+    steps = np.arange(1, len(history.steps["ancestors"]) + 1)
+    if "ess" in history.steps:
+        ax.plot(
+            steps, history.steps["ess"], color=style.SKY, linewidth=1.0, label="effective sample size"
+        )
+    ax.plot(
+        steps, history.steps["ancestors"], color=style.BLUE, linewidth=1.2, label="distinct ancestors"
+    )
+    ax.set(xlabel="step", title="Ancestry")
+    ax.set_ylim(bottom=0.0)
+    style.legend(ax)
+    return ax
+
+
+def curves(history: History) -> list[str]:
+    """Which of the recorded numbers to look at first."""
+    names: list[str] = [name for name in ("loss", "ess", "acceptance") if name in history.steps]
+    if "acceptance" in names and np.all(history.steps["acceptance"] == 1.0):
+        names.remove("acceptance")  # of a kernel that rejects nothing
+    return names
+
+
+def training(history: History, ax: Any = None) -> list[Any]:
+    """The curves to look at first: loss, validation NLPD, effective sample size, acceptance.
+
+    Args:
+        history: Of a `Fit`; what it did not record is left out.
+        ax: As many Matplotlib axes as there are curves.
+
+    Returns:
+        The axes, one a curve.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> history = pb.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> len(pb.plots.training(history))
+        1
+    """
+    has_validation = len(history.validation_nlpd) > 0
+    names = curves(history)
+    places = style.panels(ax, len(names) + has_validation)
+    for name, place in zip(names, places, strict=False):
+        trace(history, name, place)
+    if has_validation:
+        validation(history, places[-1])
+    return places

@@ -1,0 +1,10 @@
+"""Predictions: the mixture over particles, its moments, quantiles, densities and samples.
+
+It may import everything up to `algorithms`.
+"""
+
+from partialbayes.prediction._predict import log_predictive_density, predict
+from partialbayes.prediction._predictive import Predictive
+from partialbayes.prediction._target_scale import TargetScale
+
+__all__ = ["Predictive", "TargetScale", "log_predictive_density", "predict"]

@@ -1,0 +1,25 @@
+"""Priors of the random weights: laws, and scales by number, layer or fan-in, fixed or learned.
+
+It may import `parameters` and `subsets`.
+"""
+
+from partialbayes.priors._priors import (
+    centred_on,
+    custom,
+    inverse_gamma,
+    laplace,
+    normal,
+    student_t,
+)
+from partialbayes.priors._scales import fan_in, per_layer
+
+__all__ = [
+    "centred_on",
+    "custom",
+    "fan_in",
+    "inverse_gamma",
+    "laplace",
+    "normal",
+    "per_layer",
+    "student_t",
+]

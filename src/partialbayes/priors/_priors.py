@@ -1,0 +1,286 @@
+"""Priors π(φ) over the stochastic weights.
+
+A prior is built for a split, because its shape may follow the layers. What is learned of it lives
+in ``psi.prior``. Those of a location m and a scale s are laws of φ = m + s ε, ε of a standard law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes._utils.checks import require_positive
+from partialbayes._utils.recipes import recorded
+from partialbayes.priors._scales import bind_scale, require_scale
+from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar, Split
+
+
+class _Standard(NamedTuple):
+    """A standard law: its log-density, draws of a shape, and variance."""
+
+    log_density: Callable[[Array], Array]
+    sample: Callable[[PRNGKey, tuple[int, ...]], Array]
+    variance: Any
+    normal: bool
+
+
+@recorded("priors.normal")
+def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+    """φ ~ N(mean, diag(scale²)).
+
+    Args:
+        mean: A number, or one per stochastic weight.
+        scale: Standard deviation: a positive number; one per stochastic weight; a dictionary from
+            patterns to numbers, ``{"layers/0/**": 1.0, "**": 0.1}``; `per_layer`; `fan_in`; or
+            ``learned(start)`` to train it by maximum marginal likelihood along with ψ, also
+            inside the others.
+
+    Raises:
+        ValueError: ``scale`` is not positive, or ``mean`` or ``scale`` is not one per stochastic
+            weight, or a pattern matches none.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> prior = pb.normal(scale=pb.learned(1.0))
+    """
+    return _location_scale(
+        mean, scale, _Standard(jax.scipy.stats.norm.logpdf, jax.random.normal, 1.0, normal=True)
+    )
+
+
+@recorded("priors.laplace")
+def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+    """φ ~ Laplace(mean, scale), density ∝ exp(−|φ − mean| / scale): many weights near the mean.
+
+    Args:
+        mean: A number, or one per stochastic weight.
+        scale: As in `normal`; the standard deviation is √2 times this.
+
+    Raises:
+        ValueError: As in `normal`.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> prior = pb.priors.laplace(scale=0.5)
+    """
+    return _location_scale(
+        mean, scale, _Standard(jax.scipy.stats.laplace.logpdf, jax.random.laplace, 2.0, normal=False)
+    )
+
+
+@recorded("priors.student_t")
+def student_t(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+    """(φ − mean) / scale ~ Student-t: most weights small, a few large.
+
+    Args:
+        degrees: Degrees of freedom; the variance is infinite up to 2.
+        mean: A number, or one per stochastic weight.
+        scale: As in `normal`.
+
+    Raises:
+        ValueError: ``degrees`` is not positive; as in `normal`.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> prior = pb.priors.student_t(degrees=3.0, scale=pb.priors.fan_in())
+    """
+    require_positive("degrees", degrees)
+    standard = _Standard(
+        lambda x: jax.scipy.stats.t.logpdf(x, degrees),
+        lambda key, shape: jax.random.t(key, degrees, shape),
+        jnp.where(jnp.asarray(degrees) > 2.0, degrees / (jnp.maximum(degrees, 2.0) - 2.0), jnp.inf),
+        normal=False,
+    )
+    return _location_scale(mean, scale, standard)
+
+
+def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
+    """A normal prior around given weights, such as those of a pretrained network.
+
+    Args:
+        params: The weights, a tree like the network's own; or the pretrained network itself.
+        scale: As in `normal`.
+
+    Raises:
+        ValueError: The shapes of ``params`` are not the network's.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> network = pb.mlp([1, 20, 1])
+        >>> trained = network.init(jax.random.key(0))
+        >>> prior = pb.priors.centred_on(trained, 0.1)
+        >>> model = pb.partial_bnn(network, pb.subsets.layer(-1), pb.gaussian(), prior)
+    """
+    require_scale(scale)
+    centre = params.init(jax.random.key(0)) if isinstance(params, Network) else params
+
+    def build(split: Split) -> Prior:
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(centre)]
+        if shapes != [leaf.shape for leaf in split.leaves]:
+            raise ValueError(
+                "params of centred_on do not look like the network's: their shapes are "
+                f"{shapes}, the network's {[leaf.shape for leaf in split.leaves]}."
+            )
+        return normal(split.split(centre)[0], scale)(split)
+
+    return build
+
+
+@recorded("priors.inverse_gamma")
+def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
+    """exp(φ) ~ inverse gamma: a prior for the variance of a likelihood, ``sampled(1.0, …)``.
+
+    The density is that of the logarithm, which is what φ holds.
+
+    Args:
+        shape: Half the number of observations it is worth.
+        rate: Half their sum of squares; the mode of the variance is rate / (shape + 1).
+
+    Raises:
+        ValueError: ``shape`` or ``rate`` is not positive.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> likelihood = pb.gaussian(variance=pb.sampled(0.5, prior=pb.priors.inverse_gamma(3.0, 1.0)))
+    """
+    require_positive("shape", shape)
+    require_positive("rate", rate)
+
+    def build(split: Split) -> Prior:
+        dtype = jnp.result_type(float)
+
+        def sample(key: PRNGKey, learned: PyTree, num: int) -> Float[Array, "num dim"]:
+            return jnp.log(rate) - jax.random.loggamma(key, shape, (num, split.dim), dtype)
+
+        def log_density(phi: Phi, learned: PyTree) -> Scalar:
+            constant = shape * jnp.log(rate) - jax.scipy.special.gammaln(shape)
+            return jnp.sum(constant - shape * phi - rate * jnp.exp(-phi))
+
+        def moments(learned: PyTree) -> Moments:
+            mean = jnp.log(rate) - jax.scipy.special.digamma(shape)
+            variance = jax.scipy.special.polygamma(1, shape)
+            return Moments(jnp.full(split.dim, mean, dtype), jnp.full(split.dim, variance, dtype))
+
+        return Prior(tuple, sample, log_density, moments, normal=False)
+
+    return build
+
+
+def custom(
+    log_density: Callable[[Phi], Scalar],
+    sample: Callable[[PRNGKey, int], Float[Array, "num dim"]],
+    moments: Moments | None = None,
+) -> PriorBuilder:
+    """Any prior, from its log-density and a sampler.
+
+    Args:
+        log_density: From one φ, shape (dim,), to a number.
+        sample: ``(key, num) -> (num, dim)``.
+        moments: Mean and variance of each weight, for kernels that use them; estimated from 4096
+            draws if not given.
+
+    Raises:
+        ValueError: ``log_density`` or ``sample`` gives another shape than it must.
+
+    Example:
+        >>> import jax, partialbayes as pb
+        >>> prior = pb.priors.custom(
+        ...     lambda phi: jax.scipy.stats.logistic.logpdf(phi).sum(),
+        ...     lambda key, num: jax.random.logistic(key, (num, 6)),
+        ... )
+        >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), pb.subsets.layer(0), pb.gaussian(), prior)
+    """
+
+    def build(split: Split) -> Prior:
+        one = jax.eval_shape(log_density, jnp.zeros(split.dim))
+        many = jax.eval_shape(lambda key: sample(key, 2), jax.random.key(0))
+        for name, found, wanted in (("log_density", one, ()), ("sample", many, (2, split.dim))):
+            if jnp.shape(found) != wanted:
+                raise ValueError(
+                    f"{name} of the custom prior gives shape {jnp.shape(found)}; for {split.dim} "
+                    f"stochastic weights it must give {wanted}"
+                    + (" for one phi." if wanted == () else " for num = 2.")
+                )
+        known = moments
+        if known is None:
+            draws = sample(jax.random.key(0), 4096)
+            known = Moments(draws.mean(axis=0), draws.var(axis=0))
+        return Prior(
+            tuple,
+            lambda key, learned, num: sample(key, num),
+            lambda phi, learned: log_density(phi),
+            lambda learned: known,
+            normal=False,
+        )
+
+    return build
+
+
+def _location_scale(mean: Any, scale: Any, standard: _Standard) -> PriorBuilder:
+    require_scale(scale)
+
+    def build(split: Split) -> Prior:
+        if np.shape(mean) not in ((), (split.dim,)):
+            raise ValueError(
+                f"mean of the prior has shape {np.shape(mean)}; give one number, or one for each of "
+                f"the {split.dim} stochastic weights, shape ({split.dim},)."
+            )
+        bound = bind_scale(scale, split)
+        dtype = jnp.result_type(float)
+        centre = jnp.broadcast_to(jnp.asarray(mean, dtype), (split.dim,))
+
+        def moments(learned: PyTree) -> Moments:
+            return Moments(centre, standard.variance * jnp.square(bound.value(learned)))
+
+        def sample(key: PRNGKey, learned: PyTree, num: int) -> Float[Array, "num dim"]:
+            noise = standard.sample(key, (num, split.dim)).astype(dtype)
+            return centre[None, :] + bound.value(learned)[None, :] * noise
+
+        def log_density(phi: Phi, learned: PyTree) -> Scalar:
+            spread = bound.value(learned)
+            return jnp.sum(standard.log_density((phi - centre) / spread) - jnp.log(spread))
+
+        return Prior(bound.init, sample, log_density, moments, standard.normal)
+
+    return build
+
+
+def joint(parts: Sequence[tuple[Prior, int]]) -> Prior:
+    """Independent priors of consecutive pieces of φ, each with its length."""
+    if len(parts) == 1:
+        return parts[0][0]
+    priors = [prior for prior, _ in parts]
+    ends = np.cumsum([dim for _, dim in parts])
+
+    def sample(key: PRNGKey, learned: PyTree, num: int) -> Float[Array, "num dim"]:
+        keys = jax.random.split(key, len(priors))
+        drawn = [
+            prior.sample(part_key, part, num)
+            for prior, part_key, part in zip(priors, keys, learned, strict=True)
+        ]
+        return jnp.concatenate(drawn, axis=1)
+
+    def log_density(phi: Phi, learned: PyTree) -> Scalar:
+        pieces = jnp.split(phi, ends[:-1])
+        terms = [
+            prior.log_density(piece, part)
+            for prior, piece, part in zip(priors, pieces, learned, strict=True)
+        ]
+        return jnp.sum(jnp.stack(terms))
+
+    def moments(learned: PyTree) -> Moments:
+        each = [prior.moments(part) for prior, part in zip(priors, learned, strict=True)]
+        return Moments(*(jnp.concatenate(column) for column in zip(*each, strict=True)))
+
+    return Prior(
+        init=lambda: tuple(prior.init() for prior in priors),
+        sample=sample,
+        log_density=log_density,
+        moments=moments,
+        normal=all(prior.normal for prior in priors),
+    )

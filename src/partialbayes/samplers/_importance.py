@@ -1,0 +1,47 @@
+"""Likelihood weighting: draws of the prior, weighted by all the data.
+
+    φ_j ~ π(φ; ψ̂),    w_j ∝ p(y_1:N | φ_j; ψ̂),    log Ẑ = log (1/J) Σ_j p(y_1:N | φ_j; ψ̂)
+
+Exact as J grows, and hopeless where the posterior is much narrower than the prior: the report's
+effective sample size tells.
+"""
+
+from __future__ import annotations
+
+from partialbayes._utils.checks import require_count
+from partialbayes.feynman_kac._gradients import forward_pass
+from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
+from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
+
+
+def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
+    """Sample φ by importance sampling from the prior.
+
+    The report holds ``ess`` and ``log_evidence``.
+
+    Args:
+        num_particles: How many draws of the prior.
+
+    Raises:
+        ValueError: ``num_particles`` is not a whole number of at least 1.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
+        >>> weighted = pb.samplers.likelihood_weighting(num_particles=100)
+        >>> algorithm = pb.then(pb.map_estimate(model), weighted)
+    """
+    require_count("num_particles", num_particles, "for example num_particles=1000.")
+
+    def sampler(
+        key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
+    ) -> tuple[Posterior, Report]:
+        psi = posterior.psi
+        values = model.sample_prior(key, psi, num_particles)
+        log_likelihoods = forward_pass(model, values, psi, batch)
+        prior = Particles(values, uniform_log_weights(num_particles))
+        particles, log_evidence = reweight(prior, log_likelihoods)
+        report = {"ess": effective_sample_size(particles.log_weights), "log_evidence": log_evidence}
+        return Posterior(psi, particles), report
+
+    return sampler

@@ -1,0 +1,135 @@
+"""Sequential Monte Carlo by tempering on p(φ | y_1:N; ψ̂).
+
+From the prior, through π(φ) p(y_1:N | φ; ψ̂)^λ with λ growing to 1, each step as long as the ESS
+allows or along temperatures given beforehand. Unlike a chain it gives the evidence too, and starts
+from the prior, not from what the first stage found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from partialbayes._utils.checks import require_count
+from partialbayes.annealing import as_exponents, between, posterior_family, staged, tempering
+from partialbayes.feynman_kac._feynman_kac import (
+    Adaptive,
+    keep_chains,
+    relative_variance,
+    resample_move,
+    run_adaptive,
+    run_path,
+)
+from partialbayes.kernels import adapted_hamiltonian
+from partialbayes.kernels._requirements import require_invariant, require_suitable
+from partialbayes.resampling import stratified
+from partialbayes.types import Batch, Model, Move, Posterior, PRNGKey, Report, Sampler
+
+_DEFAULT_KERNEL = adapted_hamiltonian()
+
+
+def tempered_smc(
+    *,
+    num_particles: int = 1000,
+    kernel: Move | None = None,
+    target_ess: float = 0.5,
+    waste_free: int | None = None,
+    temperatures: Sequence[float] | Float[np.ndarray, " step"] | None = None,
+    max_steps: int = 100,
+) -> Sampler:
+    """Sample φ by tempered SMC, with the evidence.
+
+    The report holds ``log_evidence`` and its ``standard_error``, and for each step the
+    ``temperatures``, ``ess`` and ``acceptance`` (of the moves at that temperature), NaN past the
+    last step taken. If the last temperature is not 1 the path stalled, and the evidence is NaN;
+    `fit` and `refine` raise a `StalledError` then. ``shortfall`` is how much higher, in nats for each
+    random weight, the posterior density of the best particle of the first stage is than that of the
+    new ones on average: at most about 1/2 for a normal posterior. Where it is more than 1 the moves
+    did not follow the targets, and `fit` and `refine` warn (`ShortfallWarning`).
+
+    Args:
+        num_particles: J.
+        kernel: Leaves each target invariant; `adapted_hamiltonian` by default.
+        target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
+        waste_free: Keep every state of chains of this length, which must divide J; by default
+            only the last state of each move is kept.
+        temperatures: A fixed path instead, ending at 1; with a kernel that does not adapt itself
+            the evidence is then exactly unbiased.
+        max_steps: How many steps an adaptive path may take.
+
+    Raises:
+        ValueError: ``target_ess`` is not within (0, 1), ``waste_free`` does not divide J, or the
+            kernel does not leave its target invariant.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.then(pb.sgsmc(model), pb.samplers.tempered_smc(num_particles=500))
+    """
+    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_count("max_steps", max_steps, "for example max_steps=100.")
+    if not 0.0 < target_ess < 1.0:
+        raise ValueError(
+            f"target_ess must be between 0 and 1, a share of num_particles, not {target_ess!r}; "
+            "for example target_ess=0.5."
+        )
+    move = _DEFAULT_KERNEL if kernel is None else kernel
+    require_invariant(move)
+    mutation = resample_move(move, stratified) if waste_free is None else keep_chains(move, waste_free)
+    mutation.num_founders(num_particles)  # complains here if waste_free does not fit
+    schedule = None if temperatures is None else tempering(temperatures)
+
+    def sampler(
+        key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
+    ) -> tuple[Posterior, Report]:
+        require_suitable(move, model)
+        key_run, key_last = jax.random.split(key)
+        family = staged(posterior_family(model, posterior.psi, batch))
+        memory = move.init(model.split.dim)
+        if schedule is None:
+            run = run_adaptive(
+                key_run,
+                family,
+                mutation,
+                num_particles,
+                memory,
+                target_ess=target_ess,
+                max_steps=max_steps,
+            )
+        else:
+            table = as_exponents(schedule, family.num_rows)
+            cloud, record = run_path(key_run, family, table, mutation, num_particles, memory)
+            run = Adaptive(
+                cloud, record, jnp.asarray(table[1:, 0]), jnp.asarray(table.shape[0] - 1, jnp.int32)
+            )
+
+        # Once more at the posterior itself: equal weights, and no copies left side by side.
+        reached = run.temperatures[run.num_steps - 1] == 1.0
+        everything = jnp.ones(family.num_rows, run.temperatures.dtype)
+        variance = relative_variance(run.cloud, mutation)
+        target = between(family, everything, everything)
+        cloud, acceptance = mutation.step(key_last, run.cloud, target)
+        known = jax.vmap(target.log_density)(posterior.particles.values).max()
+        typical = jnp.exp(cloud.particles.log_weights) @ jax.vmap(target.log_density)(
+            cloud.particles.values
+        )
+
+        def unless_stalled(value: Array) -> Array:
+            return jnp.where(reached, value, jnp.nan)
+
+        moves = jnp.append(run.record.acceptance[1:], jnp.nan).at[run.num_steps - 1].set(acceptance)
+        report = {
+            "log_evidence": unless_stalled(run.cloud.log_evidence),
+            "standard_error": unless_stalled(jnp.sqrt(jnp.maximum(variance, 0.0))),
+            "temperatures": run.temperatures,
+            "ess": run.record.ess,
+            "acceptance": moves,
+            "shortfall": unless_stalled((known - typical) / model.split.dim),
+        }
+        return Posterior(posterior.psi, cloud.particles), report
+
+    return sampler

@@ -1,0 +1,234 @@
+"""Following a stream: particles and ψ go on with new data, in bounded time and memory.
+
+A follower keeps the last W rows. New rows push out the oldest; then the algorithm takes one step on
+the new rows and a few on rows drawn from the W. With N = min(rows seen, W) in place of the size of a
+data set, `forgetting` holds the particles at the posterior of the rows in memory, while what has
+been pushed out fades: data that drift are followed, and W says how closely.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from partialbayes._utils.checks import require_count, require_kind
+from partialbayes.model._batch import checked, pad_to, padded_size
+from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
+
+
+class Follower(NamedTuple):
+    """A model that follows a stream; made by `follow`, moved on by `update`.
+
+    Attributes:
+        algorithm: The method.
+        state: Its state.
+        memory: The last W rows; the mask says how many there are yet.
+        seen: Rows seen so far.
+        key: Of its random numbers; `update` makes a new one from it.
+    """
+
+    algorithm: Algorithm
+    state: Any
+    memory: Batch
+    seen: int
+    key: PRNGKey
+
+    @property
+    def posterior(self) -> Posterior:
+        """ψ and the particles as they are now."""
+        return self.algorithm.posterior(self.state)
+
+
+def follow(
+    algorithm: Algorithm,
+    data: Any,
+    *,
+    memory: int = 1000,
+    posterior: Posterior | None = None,
+    key: PRNGKey | int = 0,
+) -> Follower:
+    """Get ready to follow a stream.
+
+    Args:
+        algorithm: The method; ``ohsmc(model, kernel=forgetting("diagonal"))`` is made for it.
+        data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
+            W are remembered; or, from scratch, the first rows of the stream, which the first
+            `update` is made with.
+        memory: W, the rows to remember: about as many as it takes the data to drift.
+        posterior: Where to start from, as `fit` returned it; from scratch if None.
+        key: A ``jax.random.key`` or a whole number to make one from.
+
+    Raises:
+        TypeError: ``algorithm`` is not an `Algorithm`.
+        ValueError: ``memory`` is not a whole number of at least 1, the data do not fit, or the
+            method cannot go on from a posterior.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.forgetting("diagonal"))
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> pb.follow(algorithm, (x, x), memory=16).seen
+        8
+    """
+    require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
+    require_count("memory", memory, "the rows to remember.")
+    batch = checked(algorithm.model, data, "data")
+    rows = batch.mask.shape[0]
+    blank = blank_follower(algorithm, batch, memory, posterior, key)
+    if posterior is None:
+        return update(blank, data)[0]
+
+    def fill(leaf: Array) -> Array:
+        # The oldest row stands where the next new one goes.
+        kept = jnp.roll(leaf[-memory:], rows % memory if rows > memory else 0, axis=0)
+        return jnp.concatenate([kept, jnp.repeat(kept[-1:], memory - kept.shape[0], axis=0)])
+
+    inputs, targets = jax.tree.map(fill, (batch.inputs, batch.targets))
+    kept = Batch(inputs, targets, jnp.arange(memory) < rows, batch.scale)
+    return blank._replace(memory=kept, seen=rows)
+
+
+def blank_follower(
+    algorithm: Algorithm,
+    like: Batch,
+    memory: int,
+    posterior: Posterior | None,
+    key: PRNGKey | int,
+) -> Follower:
+    """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
+    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key_start, key_follower = jax.random.split(key)
+    state = _init(algorithm, key_start)
+    if posterior is not None:
+        state = _start_from(algorithm, state, posterior)
+
+    def empty(leaf: Array) -> Array:
+        return jnp.zeros((memory, *leaf.shape[1:]), leaf.dtype)
+
+    inputs, targets = jax.tree.map(empty, (like.inputs, like.targets))
+    return Follower(
+        algorithm, state, Batch(inputs, targets, jnp.zeros(memory, bool), like.scale), 0, key_follower
+    )
+
+
+@partial(jax.jit, static_argnames=("algorithm",))
+def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
+    return algorithm.init(key)
+
+
+def update(
+    follower: Follower, new_data: Any, *, replays: int = 10, batch_size: int = 32
+) -> tuple[Follower, dict[str, Float[Array, " step"]]]:
+    """Go on with new rows: one step on them, then some on rows from memory.
+
+    The cost depends on the number of new rows, ``replays`` and ``batch_size``, never on how much
+    has been seen.
+
+    Args:
+        follower: From `follow`, or the last `update`.
+        new_data: A pair ``(inputs, targets)``; no more rows than the memory holds.
+        replays: Steps on rows drawn from memory; with 0 every row is used exactly once.
+        batch_size: Rows in each of those.
+
+    Returns:
+        The follower, and what each step reported (ESS, loss, …).
+
+    Raises:
+        ValueError: There are more new rows than the memory holds, or they do not fit the model.
+        TypeError: ``follower`` is not from `follow`.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.forgetting("diagonal"))
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> follower = pb.follow(algorithm, (x, x), memory=16)
+        >>> follower, info = pb.update(follower, (x, x**2), replays=2)
+        >>> follower.seen, info["ess"].shape
+        (16, (3,))
+    """
+    require_kind("follower", follower, Follower, "make one by follow(algorithm, data).")
+    require_count("batch_size", batch_size, "rows per step.")
+    if isinstance(replays, bool) or not isinstance(replays, int | np.integer) or replays < 0:
+        raise ValueError(f"replays must be a whole number of at least 0, not {replays!r}.")
+    batch = checked(follower.algorithm.model, new_data, "new_data")
+    capacity, rows = follower.memory.mask.shape[0], int(batch.mask.sum())
+    if rows > capacity:
+        raise ValueError(
+            f"new_data has {rows} rows, but the memory holds {capacity}; pass fewer rows at a time, or "
+            "make the memory larger."
+        )
+    key, key_update = jax.random.split(follower.key)
+    state, memory, infos = _update(
+        follower.algorithm,
+        int(replays),
+        int(batch_size),
+        follower.state,
+        follower.memory,
+        pad_to(batch, padded_size(batch.mask.shape[0])),
+        jnp.asarray(follower.seen % capacity, jnp.int32),
+        key_update,
+    )
+    return Follower(follower.algorithm, state, memory, follower.seen + rows, key), infos
+
+
+@partial(jax.jit, static_argnames=("algorithm", "replays", "batch_size"))
+def _update(
+    algorithm: Algorithm,
+    replays: int,
+    batch_size: int,
+    state: Any,
+    memory: Batch,
+    new: Batch,
+    place: Int[Array, ""],
+    key: PRNGKey,
+) -> tuple[Any, Batch, Report]:
+    capacity = memory.mask.shape[0]
+    # Rows that do not count are written nowhere.
+    offsets = jnp.cumsum(new.mask) - 1
+    places = jnp.where(new.mask, (place + offsets) % capacity, capacity)
+
+    def write(kept: Array, rows: Array) -> Array:
+        return kept.at[places].set(rows, mode="drop")
+
+    inputs, targets = jax.tree.map(write, (memory.inputs, memory.targets), (new.inputs, new.targets))
+    memory = Batch(inputs, targets, memory.mask.at[places].set(True, mode="drop"), memory.scale)
+    filled = memory.mask.sum().astype(memory.scale.dtype)
+    key_new, key_replay = jax.random.split(key)
+    first = new._replace(scale=filled / new.mask.sum().astype(filled.dtype))
+    state, info = algorithm.step(key_new, state, first)
+
+    def replay(state: Any, key: PRNGKey) -> tuple[Any, Info]:
+        key_rows, key_step = jax.random.split(key)
+        chosen = jax.random.randint(key_rows, (batch_size,), 0, memory.mask.sum())
+        inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (memory.inputs, memory.targets))
+        # A short memory is not made to count for more than its rows.
+        scale = jnp.maximum(filled / batch_size, 1.0)
+        batch = Batch(inputs, targets, jnp.arange(batch_size) < filled, scale)
+        return algorithm.step(key_step, state, batch)
+
+    state, infos = jax.lax.scan(replay, state, jax.random.split(key_replay, replays))
+    both = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), info, infos)
+    return state, memory, both
+
+
+def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:
+    """The state with the ψ and particles of a posterior in it."""
+    if algorithm.restart is None:
+        raise ValueError(
+            "posterior: only ohsmc and map_estimate can go on from a posterior; start this method from "
+            "scratch, without it."
+        )
+    mine = jax.eval_shape(algorithm.posterior, state)
+    if jax.tree.map(jnp.shape, posterior) != jax.tree.map(jnp.shape, mine):
+        raise ValueError(
+            f"posterior has particles of shape {posterior.particles.values.shape}, but the algorithm's "
+            f"have {mine.particles.values.shape}; use the num_particles and the model of the posterior."
+        )
+    return algorithm.restart(state, posterior)

@@ -1,0 +1,126 @@
+"""What every algorithm must do, whatever it is. A new one is added to `ALGORITHMS`."""
+
+from collections.abc import Callable
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import partialbayes as pb
+from partialbayes.model._batch import whole
+from tests.oracles import conjugate
+
+ORACLE = conjugate()
+
+ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
+    "ohsmc": lambda model: pb.ohsmc(model, num_particles=16),
+    "ohsmc, ess": lambda model: pb.ohsmc(
+        model, num_particles=16, resample=pb.when_ess_below(0.5, pb.resampling.systematic)
+    ),
+    "ohsmc, ou": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.ornstein_uhlenbeck(0.1)),
+    "ohsmc, kernel with memory, gradient of few": lambda model: pb.ohsmc(
+        model, num_particles=16, kernel=pb.kernels.adapted_metropolis(), gradient_particles=4
+    ),
+    "backward_ohsmc": lambda model: pb.algorithms.backward_ohsmc(model, num_particles=16),
+    "poisson_ohsmc": lambda model: pb.algorithms.poisson_ohsmc(
+        model, log_c=2000.0, intensity=1500.0, subset_size=4, num_particles=16
+    ),
+    "ekf": lambda model: pb.algorithms.ekf(model, num_particles=16),
+    "map": lambda model: pb.map_estimate(model),
+    "map, hmc": lambda model: pb.then(
+        pb.map_estimate(model),
+        pb.samplers.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8),
+    ),
+    "swag": lambda model: pb.algorithms.swag(model, num_samples=8, rank=3, warm_up=2),
+    "swag, psi too": lambda model: pb.algorithms.swag(
+        model, num_samples=8, rank=3, warm_up=2, sample_psi=True
+    ),
+    "deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
+    "ensemble of ohsmc": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
+    "particle gradient descent": lambda model: pb.algorithms.particle_gradient_descent(
+        model, num_particles=16
+    ),
+    "sgld": lambda model: pb.algorithms.sgld(model, num_samples=8, burn_in=2),
+    "smc": lambda model: pb.smc(model, num_particles=16),
+    "sgsmc": lambda model: pb.sgsmc(
+        model,
+        num_particles=16,
+        schedule=pb.annealing.blocks(3),
+        kernel=pb.kernels.random_walk_metropolis(0.05),
+        gradient_particles=4,
+    ),
+    "svgd": lambda model: pb.algorithms.svgd(model, num_particles=16),
+    "mean-field vb": lambda model: pb.algorithms.mean_field_vb(model, num_samples=4, num_particles=8),
+    "full-rank vb": lambda model: pb.algorithms.full_rank_vb(model, num_samples=4, num_particles=8),
+    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_samples=16),
+}
+
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+@cache
+def built(name: str) -> pb.Algorithm:
+    """One object per algorithm: what one test has compiled the next one uses."""
+    return ALGORITHMS[name](ORACLE.model)
+
+
+def trained(name: str, key: int) -> pb.Fit:
+    data = (ORACLE.inputs, ORACLE.targets)
+    return pb.fit(built(name), data, epochs=3, batch_size=8, validation=data, key=key, progress=False)
+
+
+@every_algorithm
+def test_step_keeps_shape_dtype_and_weak_type(name):
+    algorithm = built(name)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    batch = whole(ORACLE.inputs, ORACLE.targets)
+    after, info = jax.jit(algorithm.step)(jax.random.key(1), state, batch)
+    before = jax.tree.map(jax.typeof, state)
+    assert before == jax.tree.map(jax.typeof, after)
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(before))
+    assert "loss" in info
+    if "smc" in name or name == "ekf":
+        assert set(info) >= {"ess", "log_evidence_increment", "acceptance", "ancestors"}
+    assert all(jnp.shape(value) == () and jnp.isfinite(value) for value in info.values())
+
+
+@every_algorithm
+def test_step_compiles_once(name):
+    algorithm = built(name)
+    step = jax.jit(algorithm.step)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    batch = whole(ORACLE.inputs, ORACLE.targets)
+    for seed in range(3):
+        state, _ = step(jax.random.key(seed), state, batch)
+    assert step._cache_size() == 1
+
+
+@every_algorithm
+def test_fit_and_predict(name):
+    posterior, history, *_ = trained(name, key=5)
+    particles = posterior.particles
+    assert jnp.allclose(jax.nn.logsumexp(particles.log_weights), 0.0, atol=1e-5)
+    assert particles.values.shape[-2:-1] == particles.log_weights.shape[-1:]
+    predictive = pb.predict(ORACLE.model, posterior, ORACLE.inputs)
+    assert predictive.mean.shape == ORACLE.targets.shape
+    assert bool((predictive.variance >= predictive.epistemic).all())
+    assert history.validation_nlpd.shape == (3,)
+
+
+@every_algorithm
+def test_the_validation_score_is_the_nlpd_of_the_predictive_mixture(name):
+    if built(name).finish is not None:
+        pytest.skip("the posterior is that of the second stage")
+    posterior, history, *_ = trained(name, key=5)
+    score = pb.nlpd(pb.log_predictive_density(ORACLE.model, posterior, (ORACLE.inputs, ORACLE.targets)))
+    assert np.isclose(score, history.validation_nlpd.min(), rtol=1e-5)
+    assert history.best_step == history.evaluated[history.validation_nlpd.argmin()]
+
+
+@every_algorithm
+def test_same_key_same_bits(name):
+    first, again, other = (jax.tree.leaves(trained(name, key).posterior) for key in (5, 5, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))

@@ -1,0 +1,266 @@
+"""Saved models: the same predictions back, whole or absent, and a sentence for whatever is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from reproduction.networks.cnn import cnn
+
+import partialbayes as pb
+from partialbayes.io._pytree_file import read_file, save_tree
+from tests.oracles import conjugate
+
+ORACLE = conjugate()
+X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+Y = X[:, 0] - X[:, 1] ** 2
+
+
+def posterior_of(model, num_particles=4, members=None, seed=0):
+    """Any posterior: what is saved need not be good. By NumPy, so that nothing is compiled."""
+    rng = np.random.default_rng(seed)
+    lead = () if members is None else (members,)
+    shapes = jax.eval_shape(lambda key: model.init(key).psi, jax.random.key(0))
+
+    def draw(*shape):
+        return jnp.asarray(rng.normal(size=lead + shape), jnp.float32)
+
+    psi = jax.tree.map(lambda leaf: draw(*leaf.shape), shapes)
+    log_weights = np.log(rng.dirichlet(np.ones(num_particles * (members or 1))))
+    log_weights = jnp.asarray(log_weights.reshape(*lead, num_particles), jnp.float32)
+    return pb.Posterior(psi, pb.Particles(draw(num_particles, model.split.dim), log_weights))
+
+
+def same(first, second):
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def image_model():
+    return pb.partial_bnn(
+        cnn((8, 8, 1), (3,), 4, 3),
+        pb.subsets.biases(),
+        pb.categorical(),
+        pb.priors.laplace(),
+    )
+
+
+MODELS = {
+    "gaussian": lambda: pb.partial_bnn(
+        pb.mlp([2, 5, 1], jnp.tanh), pb.subsets.layer(-1), pb.gaussian(pb.learned(0.5))
+    ),
+    "sampled noise, part of a layer": lambda: pb.partial_bnn(
+        pb.mlp([2, 5, 1], activation=jax.nn.relu),
+        pb.subsets.random_fraction(0.5),
+        pb.gaussian(pb.sampled(0.5, pb.priors.inverse_gamma(3.0, 1.0))),
+        pb.normal(scale={"layers/0/**": pb.learned(1.0), "**": 0.1}),
+    ),
+    "missing targets": lambda: pb.partial_bnn(
+        pb.mlp([2, 5, 2]),
+        "**/bias",
+        pb.likelihoods.allow_missing(pb.likelihoods.student_t(scale=np.array([0.5, 2.0]))),
+        pb.normal(scale=pb.priors.fan_in(pb.learned(1.0))),
+    ),
+    "images": image_model,
+}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_model_comes_back_from_its_recipe(tmp_path, name):
+    model = MODELS[name]()
+    posterior = posterior_of(model)
+    pb.save(tmp_path / "model", model, posterior, metadata={"φ": [1, 2]})
+    saved = pb.load(tmp_path / "model")
+    assert same(saved.posterior, posterior)
+    assert saved.metadata == {"φ": [1, 2]}
+    assert saved.history is None
+    inputs = jnp.ones((2, 8, 8, 1)) if name == "images" else jnp.asarray(X)
+
+    def everything(model):
+        psi, particles = posterior
+        phi = particles.values[0]
+
+        def compute():
+            outputs = model.predict(phi, psi, inputs)
+            return outputs, model.log_prior(phi, psi), model.prior_moments(psi)
+
+        return jax.jit(compute)()
+
+    assert same(everything(model), everything(saved.model))
+    assert saved.model.recipes == model.recipes
+
+
+def test_ensemble_history_and_target_scale(tmp_path):
+    model = MODELS["gaussian"]()
+    posterior = posterior_of(model, members=3)
+    history = pb.History({"loss": np.arange(3.0)}, np.array([1, 3]), np.array([0.5, 0.25]), 3)
+    pb.save(tmp_path / "model", model, posterior, history=history, target_scale=pb.TargetScale(3.0, 2.0))
+    saved = pb.load(tmp_path / "model")
+    assert same(saved.posterior, posterior)
+    assert same(saved.history, history)
+    assert saved.history.best_step == 3
+    assert tuple(map(float, saved.target_scale)) == (3.0, 2.0)
+    files = {file.name for file in (tmp_path / "model").iterdir()}
+    assert files == {"model.json", "arrays.safetensors"}
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_your_own_network_is_passed_in(tmp_path):
+    network = pb.from_params(
+        {"trunk": jnp.ones((2, 3)), "head": jnp.ones((3, 1))},
+        lambda params, x: jnp.tanh(x @ params["trunk"]) @ params["head"],
+    )
+    model = pb.partial_bnn(network, "head", pb.gaussian())
+    posterior = posterior_of(model)
+    pb.save(tmp_path / "model", model, posterior)
+    assert same(pb.load(tmp_path / "model", network=network).posterior, posterior)
+    with pytest.raises(pb.CheckpointError, match=r"pass it in, load\(folder, network=...\)"):
+        pb.load(tmp_path / "model")
+
+    def other(**shapes):
+        params = {name: jnp.ones(shape) for name, shape in shapes.items()}
+        return pb.from_params(params, network.apply)
+
+    for wrong, message in (
+        (other(trunk=(2, 4), head=(4, 1)), r"'head' has shape \(3, 1\) .* but \(4, 1\) in the network"),
+        (other(trunk=(5, 3), head=(3, 1)), r"'trunk' is float32\[2, 3\] .* but float32\[5, 3\]"),
+        (other(trunk=(2, 3), tail=(3, 1)), "random weight 'head', but the network has none"),
+        (other(trunk=(2, 3), head=(3, 1), more=(1,)), "holds no weight 'more'"),
+        (other(head=(3, 1)), "holds the weight 'trunk', which the model does not"),
+    ):
+        with pytest.raises(pb.CheckpointError, match=message):
+            pb.load(tmp_path / "model", network=wrong)
+    with pytest.raises(pb.CheckpointError, match="another likelihood"):
+        pb.load(tmp_path / "model", network=network, likelihood=pb.gaussian(pb.sampled(1.0)))
+    assert pb.partial_bnn(pb.mlp([1, 3, 1], lambda x: x), "**", pb.gaussian()).recipes.network is None
+
+
+def test_altered_truncated_and_foreign(tmp_path):
+    model = MODELS["gaussian"]()
+    pb.save(tmp_path / "model", model, posterior_of(model))
+    description, arrays = (tmp_path / "model" / name for name in ("model.json", "arrays.safetensors"))
+    good = description.read_text(), arrays.read_bytes()
+
+    def loading(text=good[0], content=good[1], match=""):
+        description.write_text(text)
+        arrays.write_bytes(content)
+        with pytest.raises(pb.CheckpointError, match=match):
+            pb.load(tmp_path / "model")
+
+    flipped = bytearray(good[1])
+    flipped[-1] ^= 1
+    loading(content=bytes(flipped), match="altered or damaged")
+    loading(content=good[1][:-20], match="truncated")
+    loading(text=good[0][:100], match="not readable as JSON")
+    loading(text=good[0].replace('"sizes": [', '"sizes":  ['), match="altered: its checksum")
+    loading(text="{}", match="not the description of a partialbayes model")
+    loading(text=good[0].replace('"version": 1', '"version": 99'), match="update partialbayes")
+    description.write_text(good[0])
+    arrays.unlink()
+    with pytest.raises(pb.CheckpointError, match="there is no checkpoint at"):
+        pb.load(tmp_path / "model")
+    with pytest.raises(pb.CheckpointError, match=r"does not exist: there is no model.json"):
+        pb.load(tmp_path / "absent")
+    with pytest.raises(pb.CheckpointError, match="is not a saved model"):
+        pb.load(tmp_path)
+
+
+def test_a_recipe_can_name_nothing_but_our_own(tmp_path):
+    model = MODELS["gaussian"]()
+    pb.save(tmp_path / "model", model, posterior_of(model))
+    path = tmp_path / "model" / "model.json"
+    forged = json.loads(path.read_text())
+    forged["recipes"]["network"] = {"builder": "os.system", "arguments": {"command": "true"}}
+    path.write_text(json.dumps(forged))
+    arrays, _ = read_file(tmp_path / "model" / "arrays.safetensors")
+    from partialbayes.io._model_folder import _digest
+
+    save_tree(
+        tmp_path / "model" / "arrays.safetensors", arrays, {"description": _digest(path.read_text())}
+    )
+    with pytest.raises(pb.CheckpointError, match=r"does not know 'os.system'"):
+        pb.load(tmp_path / "model")
+
+
+def test_nothing_is_overwritten_by_accident_nor_half_written(tmp_path, monkeypatch):
+    model = MODELS["gaussian"]()
+    first, second = posterior_of(model), posterior_of(model, seed=1)
+    pb.save(tmp_path / "model", model, first)
+    with pytest.raises(pb.CheckpointError, match=r"there is something at .*overwrite=True"):
+        pb.save(tmp_path / "model", model, second)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("years of work")
+    with pytest.raises(pb.CheckpointError, match="not a saved model, so it is not overwritten"):
+        pb.save(tmp_path / "other", model, second, overwrite=True)
+    with pytest.raises(ValueError, match="metadata must be something that JSON can hold"):
+        pb.save(tmp_path / "third", model, second, metadata={"when": object()})
+
+    def no_space(handle):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", no_space)
+        with pytest.raises(pb.CheckpointError, match="No space left"):
+            pb.save(tmp_path / "model", model, second, overwrite=True)
+    assert same(pb.load(tmp_path / "model").posterior, first)
+    pb.save(tmp_path / "model", model, second, overwrite=True)
+    assert same(pb.load(tmp_path / "model").posterior, second)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "other"]
+
+
+ALONE = """
+    import sys, numpy as np, jax
+    from jax import export
+    with open(sys.argv[1], "rb") as file:
+        predictor = export.deserialize(bytearray(file.read()))
+    for rows in (1, 3, 7):
+        out = predictor.call(np.load(sys.argv[2])[:rows])
+        assert out["mean"].shape == (rows,), out["mean"].shape
+    out = predictor.call(np.load(sys.argv[2]))
+    np.savez(sys.argv[3], **out)
+    print("partialbayes" in sys.modules)
+"""
+
+
+def test_exported_predictor_runs_with_jax_alone(tmp_path):
+    model = MODELS["gaussian"]()
+    posterior = posterior_of(model, members=2)
+    predictor = tmp_path / "folder" / "predictor.stablehlo"
+    pb.export(
+        predictor,
+        model,
+        posterior,
+        X[:2],
+        target_scale=pb.TargetScale(10.0, 3.0),
+        prepare=lambda x: x / 2.0,
+        platforms=("cpu", "cuda"),
+    )
+    np.save(tmp_path / "x.npy", X)
+    command = [sys.executable, "-c", textwrap.dedent(ALONE)]
+    command += [str(predictor), str(tmp_path / "x.npy"), str(tmp_path / "out.npz")]
+    # From an empty folder, without PYTHONPATH.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert shown.stdout.strip() == "False"
+    ours = pb.predict(model, posterior, X / 2.0)
+    theirs = np.load(tmp_path / "out.npz")
+    np.testing.assert_allclose(theirs["mean"], 10.0 + 3.0 * ours.mean, rtol=1e-5)
+    np.testing.assert_allclose(theirs["variance"], 9.0 * ours.variance, rtol=1e-4)
+    np.testing.assert_allclose(theirs["epistemic"], 9.0 * ours.epistemic, rtol=1e-4)
+
+
+def test_exported_classifier_gives_probabilities(tmp_path):
+    model = image_model()
+    images = jnp.ones((2, 8, 8, 1))
+    pb.export(tmp_path / "predictor", model, posterior_of(model), images)
+    predictor = jax.export.deserialize(bytearray((tmp_path / "predictor").read_bytes()))
+    probabilities = predictor.call(jnp.ones((5, 8, 8, 1)))["mean"]
+    assert probabilities.shape == (5, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)

@@ -1,0 +1,167 @@
+"""The driver: pieces, validation, best state, failures."""
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import partialbayes as pb
+from partialbayes._engine import compiled as loop
+from partialbayes._engine import host as driver
+from tests.oracles import conjugate
+
+ORACLE = conjugate()
+DATA = (ORACLE.inputs, ORACLE.targets)
+ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)
+
+
+def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
+    validation = (ORACLE.inputs[:9], ORACLE.targets[:9])
+    trained = pb.fit(
+        ALGORITHM,
+        DATA,
+        epochs=4,
+        batch_size=10,
+        validation=validation,
+        evaluate_every=2,
+        progress=False,
+    )
+    history = trained.history
+    assert list(history.evaluated) == [2, 4, 6, 8, 10, 12]
+    assert history.best_step == history.evaluated[np.argmin(history.validation_nlpd)]
+    score = pb.nlpd(pb.log_predictive_density(ORACLE.model, trained.posterior, validation))
+    np.testing.assert_allclose(score, history.validation_nlpd.min(), rtol=1e-5)
+
+
+def test_patience_ends_a_run_at_the_same_step_however_it_is_cut(monkeypatch, tmp_path):
+    settings = {
+        "epochs": 40,
+        "batch_size": 10,
+        "evaluate_every": 1,
+        "validation": DATA,
+        "progress": False,
+    }
+    patient = pb.fit(ALGORITHM, DATA, **settings)
+    scores = patient.history.validation_nlpd
+    saved = {"checkpoint": tmp_path / "run.safetensors"}
+    hasty = pb.fit(ALGORITHM, DATA, patience=3, **settings, **saved)
+    best, seen = 0, 0
+    for step, score in enumerate(scores):  # what patience means, spelled out
+        seen = step
+        if score < scores[best]:
+            best = step
+        elif step - best >= 3:
+            break
+    assert seen < len(scores) - 1
+    assert hasty.history.best_step == best + 1
+    assert len(hasty.history.steps["loss"]) == seen + 1
+    np.testing.assert_array_equal(hasty.history.validation_nlpd, scores[: seen + 1])
+    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    for other in ({}, {**saved, "resume": True}):
+        again = pb.fit(ALGORITHM, DATA, patience=3, **settings, **other)
+        jax.tree.map(np.testing.assert_array_equal, again, hasty)
+    with pytest.raises(ValueError, match="patience needs validation"):
+        pb.fit(ALGORITHM, DATA, epochs=1, patience=3)
+
+
+def test_without_validation_the_last_posterior_is_returned():
+    trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10, evaluate_every=2, progress=False)
+    assert trained.history.best_step == 9
+    assert trained.history.validation_nlpd.size == 0
+    assert np.isfinite(trained.history.steps["loss"]).all()
+
+
+def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
+    settings = {"epochs": 4, "batch_size": 7, "validation": DATA, "progress": False}
+    whole_run = pb.fit(ALGORITHM, DATA, **settings)
+    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    in_single_steps = pb.fit(ALGORITHM, DATA, **settings)
+    for a, b in zip(
+        jax.tree.leaves(whole_run.posterior), jax.tree.leaves(in_single_steps.posterior), strict=True
+    ):
+        assert np.array_equal(a, b)
+    assert np.array_equal(whole_run.history.steps["ess"], in_single_steps.history.steps["ess"])
+
+
+def test_training_compiles_once():
+    algorithm = pb.ohsmc(ORACLE.model, num_particles=12)
+    before = loop.compiled_run._cache_size()
+    for key in range(2):
+        pb.fit(algorithm, DATA, epochs=30, batch_size=10, validation=DATA, key=key, progress=False)
+    assert loop.compiled_run._cache_size() == before + 1
+
+
+def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
+    def poisoned(key, state, batch):
+        new_state, info = ALGORITHM.step(key, state, batch)
+        count = new_state.kernel
+        bad = count == 7
+        return new_state._replace(kernel=count + 1), info | {
+            "loss": jnp.where(bad, jnp.nan, info["loss"])
+        }
+
+    def init(key):
+        return ALGORITHM.init(key)._replace(kernel=jnp.zeros((), jnp.int32))
+
+    algorithm = ALGORITHM._replace(init=init, step=poisoned)
+    with pytest.raises(pb.TrainingDivergedError, match="NaN or infinite at step 8; the best") as caught:
+        pb.fit(algorithm, DATA, epochs=10, batch_size=10, validation=DATA, progress=False)
+    kept = caught.value.fit
+    assert kept is not None
+    assert 0 < kept.history.best_step <= 7
+    assert len(kept.history.validation_nlpd) == 2
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(kept.posterior))
+
+
+def test_a_rate_far_too_high_diverges_loudly():
+    algorithm = pb.map_estimate(ORACLE.model, optimizer=optax.sgd(1e8))
+    with pytest.raises(pb.TrainingDivergedError, match="smaller learning rate"):
+        pb.fit(algorithm, DATA, epochs=20, progress=False)
+
+
+def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=False)
+    assert capsys.readouterr() == ("", "")
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "step" in shown.err
+
+
+def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
+    far = (ORACLE.inputs, ORACLE.targets + 1e30)
+    with pytest.raises(
+        pb.TrainingDivergedError, match=r"^no evaluation gave a finite score.*Check the validation data"
+    ) as caught:
+        pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
+    assert caught.value.fit is None
+    assert caught.value.step == 3
+
+
+def test_errors_come_whole_from_other_processes():
+    diverged = pb.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+    unscored = pb.TrainingDivergedError(12, None, "Look at it.", "no score.")
+    stalled = pb.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
+    for error in (diverged, unscored, stalled):
+        sent = copy.copy(error)  # made anew from its arguments, as pickle does
+        assert str(sent) == str(error)
+    assert "step 12; it was before the first evaluation" in str(diverged)
+    assert str(unscored) == "no score. Look at it."
+    assert sent.temperatures.tolist() == [0.1, 0.2]
+
+
+def test_moves_that_are_never_accepted_are_reported_as_such():
+    kernel = pb.kernels.random_walk_metropolis(1e8)
+    algorithm = pb.smc(ORACLE.model, num_particles=16, kernel=kernel)
+    trained = pb.fit(algorithm, DATA, epochs=1, progress=False)
+    assert trained.history.steps["acceptance"][0] < 0.05
+
+
+def test_a_second_stage_that_stalls_raises_and_keeps_the_first():
+    staged = pb.then(ALGORITHM, pb.samplers.tempered_smc(num_particles=16, max_steps=2, target_ess=0.95))
+    with pytest.raises(pb.StalledError, match=r"stalled at temperature .* raise max_steps") as caught:
+        pb.fit(staged, DATA, epochs=1, batch_size=10, progress=False)
+    assert caught.value.fit.posterior.particles.values.shape == (16, 3)
