@@ -20,24 +20,24 @@ import optax
 
 import partialbayes as pb
 from partialbayes._engine.epochs import permutation, take
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_mean, weighted_variance
 
 ROWS, BATCH, PARTICLES, EPOCHS, BURN_IN = 300, 50, 4000, 220, 20
 
 
-def location_model() -> pb.Model:
+def location_model() -> pb.types.Model:
     """One stochastic number, the mean of normal targets."""
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"location": jnp.zeros(1)},
         apply=lambda params, inputs: jnp.broadcast_to(params["location"], inputs.shape[:1]),
     )
     return pb.partial_bnn(network, "location", pb.gaussian(1.0))
 
 
-def measure(algorithm: pb.Algorithm, targets: jax.Array) -> tuple[float, float]:
+def measure(algorithm: pb.types.Algorithm, targets: jax.Array) -> tuple[float, float]:
     """Spread and jitter of one method."""
-    data = whole(jnp.zeros((ROWS, 1)), targets)
+    data = full_batch(jnp.zeros((ROWS, 1)), targets)
     batches = ROWS // BATCH
 
     def step(state, index):
@@ -66,11 +66,11 @@ def settled(predict) -> float:
     return variance * (1.0 + ROWS)
 
 
-def methods() -> dict[str, tuple[pb.Algorithm, float]]:
+def methods() -> dict[str, tuple[pb.types.Algorithm, float]]:
     """Every method with the spread that theory gives it."""
     model, share = location_model(), BATCH / ROWS
 
-    def ohsmc(kernel: pb.types.Move) -> pb.Algorithm:
+    def ohsmc(kernel: pb.types.Kernel) -> pb.types.Algorithm:
         return pb.ohsmc(model, num_particles=PARTICLES, kernel=kernel, optimizer=optax.set_to_zero())
 
     def forget(variance: float) -> float:
@@ -80,15 +80,15 @@ def methods() -> dict[str, tuple[pb.Algorithm, float]]:
     lucky = BATCH / ((1 + ROWS) * (1 + ROWS - BATCH))
     decay = np.exp(-0.1)
     return {
-        "random walk 0.01": (ohsmc(pb.random_walk(0.01)), settled(lambda p: p + 0.01)),
-        "random walk q*": (ohsmc(pb.random_walk(lucky)), settled(lambda p: p + lucky)),
+        "random walk 0.01": (ohsmc(pb.kernels.random_walk(0.01)), settled(lambda p: p + 0.01)),
+        "random walk q*": (ohsmc(pb.kernels.random_walk(lucky)), settled(lambda p: p + lucky)),
         "guided Langevin 0.01": (ohsmc(pb.kernels.guided_langevin(0.01)), settled(lambda p: p + 0.01)),
         "Ornstein-Uhlenbeck 0.1": (
-            ohsmc(pb.ornstein_uhlenbeck(0.1)),
+            ohsmc(pb.kernels.ornstein_uhlenbeck(0.1)),
             settled(lambda p: decay * p + 1.0 - decay),
         ),
-        "forgetting, full": (ohsmc(pb.forgetting()), settled(forget)),
-        "forgetting, diagonal": (ohsmc(pb.forgetting("diagonal")), settled(forget)),
+        "forgetting, full": (ohsmc(pb.kernels.forgetting()), settled(forget)),
+        "forgetting, diagonal": (ohsmc(pb.kernels.forgetting("diagonal")), settled(forget)),
         "extended Kalman": (
             pb.algorithms.ekf(model, num_particles=PARTICLES, optimizer=optax.set_to_zero()),
             settled(forget),

@@ -22,12 +22,12 @@ def main() -> None:
     model = pb.partial_bnn(pb.mlp([2, 100, 20, 5, 1]), "layers/2/**", pb.bernoulli())
     trained = pb.fit(pb.map_estimate(model), (x, y), epochs=100, batch_size=20, progress=False)
 
-    lengths = {"num_burn_in": draws * 2 // 3, "num_draws": draws - draws * 2 // 3}
+    lengths = {"num_warmup": draws * 2 // 3, "num_draws": draws - draws * 2 // 3}
     samplers = {
         "hmc, 1 chain": pb.samplers.hmc(num_chains=1, num_particles=100, **lengths),
         "hmc, 4 chains": pb.samplers.hmc(num_chains=4, num_particles=100, **lengths),
         "hmc, 16 chains": pb.samplers.hmc(num_chains=16, num_particles=100, **lengths),
-        "hmc adapted, 4 chains": pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog=10),
+        "hmc adapted, 4 chains": pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog_steps=10),
         "nuts, 4 chains": pb.samplers.nuts(),
     }
     columns = ("seconds", "again", "cpu", "max R-hat", "min ESS", "acceptance")

@@ -56,7 +56,7 @@ class Times(NamedTuple):
         return round(float(high - low), 6)
 
     def ratio(self, slow: str, fast: str) -> tuple[float, float]:
-        """Median of the ratios of neighbouring repeats, and the range of their middle half."""
+        """Median of the ratios of neighboring repeats, and the range of their middle half."""
         ratios = self.seconds[slow] / self.seconds[fast]
         low, high = np.quantile(ratios, [0.25, 0.75])
         return float(np.median(ratios)), round(float(high - low), 4)

@@ -26,7 +26,7 @@ class NaiveState(NamedTuple):
 
 
 def naive_ohsmc(
-    model: pb.Model, num_particles: int, variance: float = 0.01
+    model: pb.types.Model, num_particles: int, variance: float = 0.01
 ) -> tuple[Callable[..., NaiveState], Callable[..., NaiveState]]:
     """``init(key)`` and ``step(key, state, batch)``; the step is to be compiled by itself."""
     optimizer = optax.adam(0.01)
@@ -38,7 +38,7 @@ def naive_ohsmc(
         log_weights = jnp.full(num_particles, -jnp.log(num_particles))
         return NaiveState(psi, optimizer.init(psi), values, log_weights)
 
-    def step(key: jax.Array, state: NaiveState, batch: pb.Batch) -> NaiveState:
+    def step(key: jax.Array, state: NaiveState, batch: pb.types.Batch) -> NaiveState:
         key_resample, key_move = jax.random.split(key)
         strata = (jnp.arange(num_particles) + jax.random.uniform(key_resample, (num_particles,))) / (
             num_particles
@@ -64,10 +64,10 @@ def naive_ohsmc(
     return init, step
 
 
-def bare_passes(model: pb.Model) -> Callable[..., Any]:
+def bare_passes(model: pb.types.Model) -> Callable[..., Any]:
     """One forward and one backward pass of J networks: what no method can do without."""
 
-    def passes(values: jax.Array, psi: Any, batch: pb.Batch) -> Any:
+    def passes(values: jax.Array, psi: Any, batch: pb.types.Batch) -> Any:
         def total(psi: Any) -> jax.Array:
             return jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values).sum()
 
@@ -76,7 +76,7 @@ def bare_passes(model: pb.Model) -> Callable[..., Any]:
     return passes
 
 
-def plain_cnn() -> pb.Network:
+def plain_cnn() -> pb.types.Network:
     """The MNIST network by the operations one would reach for first."""
 
     def apply(params: Any, images: jax.Array) -> jax.Array:

@@ -20,8 +20,8 @@ class Problem(NamedTuple):
     """
 
     name: str
-    model: pb.Model
-    reference: pb.Model
+    model: pb.types.Model
+    reference: pb.types.Model
     train: tuple[np.ndarray, np.ndarray]
     validation: tuple[np.ndarray, np.ndarray]
     batch_size: int

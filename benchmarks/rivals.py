@@ -15,7 +15,7 @@ import partialbayes as pb
 from benchmarks.measure import Row, interleaved, row
 from benchmarks.problems import two_moons
 from partialbayes.feynman_kac._random import antithetic, normal
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 
 
 def noise(quick: bool) -> Iterator[Row]:
@@ -42,7 +42,7 @@ def resampling(quick: bool) -> Iterator[Row]:
     }
     for size in (1000, 10**5):
         log_weights = jax.nn.log_softmax(jax.random.normal(jax.random.key(0), (size,)))
-        particles = pb.Particles(jnp.zeros((size, 1)), log_weights)
+        particles = pb.types.Particles(jnp.zeros((size, 1)), log_weights)
         weights, key = jnp.exp(log_weights), jax.random.key(1)
         for name, (ours, theirs) in schemes.items():
             jobs = {
@@ -57,7 +57,7 @@ def resampling(quick: bool) -> Iterator[Row]:
 def hamiltonian(quick: bool) -> Iterator[Row]:
     """HMC over the stochastic weights of two moons, one chain, 100 leapfrog steps a draw."""
     problem, draws = two_moons(), 20 if quick else 300
-    model, data = problem.model, checked(problem.model, problem.train, "data")
+    model, data = problem.model, as_batch(problem.model, problem.train, "data")
     fitted = pb.fit(pb.map_estimate(model), problem.train, epochs=20, batch_size=20, progress=False)
     psi, start = fitted.posterior.psi, fitted.posterior.particles.values[0]
 
@@ -66,9 +66,9 @@ def hamiltonian(quick: bool) -> Iterator[Row]:
 
     sampler = pb.samplers.hmc(
         step_size=0.01,
-        num_leapfrog=100,
+        num_leapfrog_steps=100,
         num_chains=1,
-        num_burn_in=1,
+        num_warmup=1,
         num_draws=draws,
         num_particles=draws,
     )

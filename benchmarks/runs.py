@@ -20,11 +20,11 @@ from benchmarks.naive import naive_ohsmc
 from benchmarks.problems import Problem, regression, two_moons
 from benchmarks.steps import batches_of
 from partialbayes._engine.checkpoints import Checkpoints
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 
 
-def train(problem: Problem, algorithm: pb.Algorithm, epochs: int, **settings: Any) -> pb.Fit:
+def train(problem: Problem, algorithm: pb.types.Algorithm, epochs: int, **settings: Any) -> pb.types.Fit:
     return pb.fit(
         algorithm,
         problem.train,
@@ -69,7 +69,7 @@ def many_seeds(quick: bool) -> Iterator[Row]:
     for num_particles in (100, 1000):
         algorithm = pb.ohsmc(problem.model, num_particles=num_particles)
 
-        def together(algorithm: pb.Algorithm = algorithm) -> Any:
+        def together(algorithm: pb.types.Algorithm = algorithm) -> Any:
             runs = pb.fit_many(
                 algorithm,
                 problem.train,
@@ -80,7 +80,7 @@ def many_seeds(quick: bool) -> Iterator[Row]:
             )
             return [run.posterior for run in runs]
 
-        def in_turn(algorithm: pb.Algorithm = algorithm) -> Any:
+        def in_turn(algorithm: pb.types.Algorithm = algorithm) -> Any:
             return [train(problem, algorithm, epochs, key=seed).posterior for seed in range(16)]
 
         times = interleaved({"together": together, "in turn": in_turn}, 3 if quick else 5)
@@ -92,10 +92,10 @@ def many_seeds(quick: bool) -> Iterator[Row]:
 def time_to_score(quick: bool) -> Iterator[Row]:
     """Seconds until the validation NLPD of two moons first falls below 0.35, compilation apart.
 
-    Both validate after every epoch; the same kernel, optimiser and number of particles.
+    Both validate after every epoch; the same kernel, optimizer and number of particles.
     """
     problem, goal, epochs = two_moons(), 0.35, 5 if quick else 60
-    algorithm = pb.ohsmc(problem.model, num_particles=1000, kernel=pb.random_walk(0.01))
+    algorithm = pb.ohsmc(problem.model, num_particles=1000, kernel=pb.kernels.random_walk(0.01))
     seeds = range(1 if quick else 5)
     train(problem, algorithm, epochs, validation=problem.validation)  # compiles
     seconds: dict[str, list[float]] = {"ours": [], "naive": []}
@@ -123,7 +123,7 @@ def _naive_time_to(problem: Problem, goal: float, epochs: int, seed: int) -> flo
     init, step = naive_ohsmc(problem.model, 1000)
     compiled = jax.jit(step)
     batches = batches_of(problem)
-    held_out = checked(problem.model, problem.validation, "validation")
+    held_out = as_batch(problem.model, problem.validation, "validation")
     for attempt in range(2):  # the first compiles
         state = init(jax.random.key(seed))
         begin = time.perf_counter()
@@ -132,8 +132,12 @@ def _naive_time_to(problem: Problem, goal: float, epochs: int, seed: int) -> flo
             for place, index in enumerate(order):
                 key = jax.random.fold_in(jax.random.key(seed), 1000 * epoch + place)
                 state = compiled(key, state, batches[index])
-            posterior = pb.Posterior(state.psi, pb.Particles(state.values, state.log_weights))
-            score = -float(mixture.log_density(problem.model, posterior, held_out, None, None).mean())
+            posterior = pb.types.Posterior(
+                state.psi, pb.types.Particles(state.values, state.log_weights)
+            )
+            score = -float(
+                mixture.log_density(problem.model, posterior, held_out, pb.types.Chunks()).mean()
+            )
             if attempt and score < goal:
                 return time.perf_counter() - begin
     return np.inf
@@ -182,7 +186,7 @@ def note(event, seconds, **_):
         spent.append(seconds)
 jax.monitoring.register_event_duration_secs_listener(note)
 begin = time.perf_counter()
-with pb.compilation_cache(sys.argv[1]):
+with pb.io.compilation_cache(sys.argv[1]):
     pb.fit(
         algorithm, problem.train, epochs=1, batch_size=20, validation=problem.validation, progress=False
     )
@@ -226,7 +230,7 @@ from benchmarks.measure import peak_memory
 from benchmarks.problems import mnist, two_moons
 name, num_particles, gigabytes = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 problem = {"two moons": two_moons, "MNIST network": mnist}[name]()
-model = pb.within_memory(
+model = pb.training.with_memory_budget(
     problem.model, problem.train, gigabytes=gigabytes, num_particles=num_particles,
     batch_size=problem.batch_size,
 )
@@ -238,7 +242,7 @@ trained = pb.fit(
     algorithm, (x[: 2 * rows], y[: 2 * rows]), epochs=1, batch_size=rows,
     validation=(x[:100], y[:100]), progress=False,
 )
-assert np.isfinite(trained.history.steps["loss"]).all()
+assert np.isfinite(trained.history.metrics["loss"]).all()
 seconds = time.perf_counter() - begin
 print(json.dumps([peak_memory() / 1e9, model.chunks.particles or num_particles, seconds]))
 """

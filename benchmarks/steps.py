@@ -14,7 +14,7 @@ from benchmarks.measure import Row, interleaved, row, temporary_bytes
 from benchmarks.naive import bare_passes, naive_ohsmc
 from benchmarks.problems import Problem, mnist, regression, two_moons, uci_size
 from partialbayes._engine.epochs import take
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 
 GOALS = {
     ("two moons", 100): ">= 4",
@@ -24,18 +24,18 @@ GOALS = {
 }
 
 
-def batches_of(problem: Problem) -> list[pb.Batch]:
+def batches_of(problem: Problem) -> list[pb.types.Batch]:
     """One epoch, batch by batch, as a Python loop would be given it."""
-    train = checked(problem.model, problem.train, "data")
+    train = as_batch(problem.model, problem.train, "data")
     rows = train.mask.shape[0]
     count = -(-rows // problem.batch_size)
     cut = jax.jit(take, static_argnames="batches")
     return [cut(train, jnp.arange(rows), jnp.asarray(i), batches=count) for i in range(count)]
 
 
-def our_steps(algorithm: pb.Algorithm, problem: Problem, steps: int) -> Callable[[], Any]:
+def our_steps(algorithm: pb.types.Algorithm, problem: Problem, steps: int) -> Callable[[], Any]:
     """So many steps of an algorithm in one compiled loop, as `fit` runs them."""
-    train = checked(problem.model, problem.train, "data")
+    train = as_batch(problem.model, problem.train, "data")
     rows = train.mask.shape[0]
     count = -(-rows // problem.batch_size)
 
@@ -98,7 +98,9 @@ def against_naive(quick: bool) -> Iterator[Row]:
         if quick:
             steps = 1 if large else 5
         repeats = (2 if large else 3) if quick else (5 if large else 21)
-        algorithm = pb.ohsmc(problem.model, num_particles=num_particles, kernel=pb.random_walk(0.01))
+        algorithm = pb.ohsmc(
+            problem.model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01)
+        )
         times = interleaved(
             {
                 "ours": our_steps(algorithm, problem, steps),
@@ -137,7 +139,7 @@ def against_methods(quick: bool) -> Iterator[Row]:
         methods = {
             "ohsmc": pb.ohsmc(problem.model, num_particles=num_particles),
             "forgetting": pb.ohsmc(
-                problem.model, num_particles=num_particles, kernel=pb.forgetting("diagonal")
+                problem.model, num_particles=num_particles, kernel=pb.kernels.forgetting("diagonal")
             ),
             "vb": pb.algorithms.mean_field_vb(problem.model, num_samples=num_particles),
             "map": pb.map_estimate(problem.model),
@@ -157,7 +159,7 @@ def scaling(quick: bool) -> Iterator[Row]:
     """How a step grows with J, d (the stochastic layer), w (all weights), M, and not with N."""
 
     def step(problem: Problem, num_particles: int, steps: int, chunk: int | None = None) -> float:
-        algorithm = pb.ohsmc(pb.in_chunks(problem.model, chunk), num_particles=num_particles)
+        algorithm = pb.ohsmc(pb.model.with_chunks(problem.model, chunk), num_particles=num_particles)
         steps = 2 if quick else steps
         times = interleaved({"step": our_steps(algorithm, problem, steps)}, 3 if quick else 7)
         return times.median("step") / steps * 1e3

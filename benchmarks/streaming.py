@@ -38,8 +38,8 @@ def main():
     rng = np.random.default_rng(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     x, y = draw(rng, BATCHES * ROWS)
     test = draw(rng, 2000)
-    stream = pb.PartialBNNRegressor(random_state=0, memory=BATCHES * ROWS)
-    warm = pb.PartialBNNRegressor(random_state=0, memory=BATCHES * ROWS)
+    stream = pb.PartialBNNRegressor(random_state=0, window_size=BATCHES * ROWS)
+    warm = pb.PartialBNNRegressor(random_state=0, window_size=BATCHES * ROWS)
     for _ in range(27):  # both of its programs: for few rows, and for enough
         warm.partial_fit(x[:ROWS], y[:ROWS])
     spent = 0.0

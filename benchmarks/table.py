@@ -96,7 +96,7 @@ def page(rows: list[dict]) -> str:
         "",
         "Written by `make bench`; the same numbers are in `benchmarks/results.json`. Rivals run side by",
         "side in one process, in turn, and each figure is the median over repeats, after compilation.",
-        "A ratio is the median of the ratios of neighbouring repeats, ± the range of their middle half.",
+        "A ratio is the median of the ratios of neighboring repeats, ± the range of their middle half.",
         "",
         f"Machine: {machine()}, float32. "
         + ", ".join(f"{name} {version}" for name, version in versions().items())

@@ -14,29 +14,29 @@ from sklearn.datasets import make_moons
 import partialbayes as pb
 
 # A new method is one line here. Those in FULL_BATCH are defined by all the data at once.
-METHODS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
+METHODS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model),
-    "OHSMC, forgetting": lambda model: pb.ohsmc(model, kernel=pb.forgetting()),
+    "OHSMC, forgetting": lambda model: pb.ohsmc(model, kernel=pb.kernels.forgetting()),
     "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model),
     "SMC": lambda model: pb.smc(model, num_particles=200),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=200),
-    "SGSMC-HMC": lambda model: pb.then(pb.sgsmc(model, num_particles=200), pb.samplers.hmc()),
-    "OHSMC-tempered SMC": lambda model: pb.then(pb.ohsmc(model), pb.samplers.tempered_smc()),
-    "MAP-HMC": lambda model: pb.then(pb.map_estimate(model), pb.samplers.hmc()),
-    "MAP-HMC, adapted": lambda model: pb.then(
-        pb.map_estimate(model), pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog=10)
+    "SGSMC-HMC": lambda model: pb.two_stage(pb.sgsmc(model, num_particles=200), pb.samplers.hmc()),
+    "OHSMC-tempered SMC": lambda model: pb.two_stage(pb.ohsmc(model), pb.samplers.tempered_smc()),
+    "MAP-HMC": lambda model: pb.two_stage(pb.map_estimate(model), pb.samplers.hmc()),
+    "MAP-HMC, adapted": lambda model: pb.two_stage(
+        pb.map_estimate(model), pb.samplers.hmc(step_size=pb.samplers.adapted(), num_leapfrog_steps=10)
     ),
-    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.samplers.nuts()),
-    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.samplers.laplace()),
-    "MAP-Laplace, diagonal": lambda model: pb.then(
+    "MAP-NUTS": lambda model: pb.two_stage(pb.map_estimate(model), pb.samplers.nuts()),
+    "MAP-Laplace": lambda model: pb.two_stage(pb.map_estimate(model), pb.samplers.laplace()),
+    "MAP-Laplace, diagonal": lambda model: pb.two_stage(
         pb.map_estimate(model), pb.samplers.laplace(covariance="diagonal")
     ),
     "VB, mean field": lambda model: pb.algorithms.mean_field_vb(model),
     "VB, full rank": lambda model: pb.algorithms.full_rank_vb(model),
     "EKF": lambda model: pb.algorithms.ekf(model),
-    "SWAG": lambda model: pb.algorithms.swag(model, rank=100, warm_up=300),
-    "SWAG, psi too": lambda model: pb.algorithms.swag(model, rank=100, warm_up=300, sample_psi=True),
+    "SWAG": lambda model: pb.algorithms.swag(model, rank=100, num_warmup=300),
+    "SWAG, psi too": lambda model: pb.algorithms.swag(model, rank=100, num_warmup=300, sample_psi=True),
     "SGLD": lambda model: pb.algorithms.sgld(model),
     "SVGD": lambda model: pb.algorithms.svgd(model),
     "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model),
@@ -50,7 +50,9 @@ METHODS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
 FULL_BATCH = {"SMC", "OHSMC, backward", "Monte Carlo"}
 
 
-def train_by(algorithm: pb.Algorithm, name: str, epochs: int, train, validation) -> pb.Posterior:
+def train_by(
+    algorithm: pb.types.Algorithm, name: str, epochs: int, train, validation
+) -> pb.types.Posterior:
     try:
         return pb.fit(
             algorithm,
@@ -60,7 +62,7 @@ def train_by(algorithm: pb.Algorithm, name: str, epochs: int, train, validation)
             validation=validation,
             progress=False,
         ).posterior
-    except pb.TrainingDivergedError as error:
+    except pb.errors.TrainingDivergedError as error:
         if error.fit is None:
             raise
         print(f"({name} diverged at step {error.step}; the best before that is scored)")
@@ -82,11 +84,11 @@ def main() -> None:
             continue
         start = time.perf_counter()
         posterior = train_by(build(model), name, arguments.epochs, train, validation)
-        nlpd = float(pb.nlpd(pb.log_predictive_density(model, posterior, test)))
+        nlpd = float(pb.metrics.nlpd(pb.prediction.log_predictive_density(model, posterior, test)))
         seconds = time.perf_counter() - start
         probability = pb.predict(model, posterior, test[0]).mean
-        ece = float(pb.expected_calibration_error(probability, test[1]))
-        accuracy = float(pb.accuracy(probability, test[1]))
+        ece = float(pb.metrics.expected_calibration_error(probability, test[1]))
+        accuracy = float(pb.metrics.accuracy(probability, test[1]))
         print(f"{name:<24}{nlpd:>8.3f}{ece:>8.3f}{accuracy:>10.2f}{seconds:>9.1f}", flush=True)
 
 

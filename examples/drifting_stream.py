@@ -23,7 +23,7 @@ def truth(x, when):
 
 rng = np.random.default_rng(0)
 model = pb.partial_bnn(pb.mlp([1, 30, 10, 1]), pb.subsets.layer(-1), pb.gaussian(pb.learned(0.1)))
-algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.forgetting("diagonal"))
+algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.forgetting("diagonal"))
 follower, paths, bands, ess, seconds = None, [], [], [], []
 for batch in range(BATCHES):
     when = batch / BATCHES
@@ -31,10 +31,10 @@ for batch in range(BATCHES):
     y = truth(x[:, 0], when) + 0.2 * rng.normal(size=ROWS)
     before = time.perf_counter()
     if follower is None:
-        follower = pb.follow(algorithm, (x, y), memory=200)
+        follower = pb.online.start(algorithm, (x, y), memory=200)
         ess.append(np.nan)
     else:
-        follower, info = pb.update(follower, (x, y))
+        follower, info = pb.online.update(follower, (x, y))
         ess.append(float(info["ess"][0]))
     predictive = pb.predict(model, follower.posterior, np.asarray(SHOWN)[:, None])
     paths.append(np.asarray(predictive.mean))
@@ -51,11 +51,11 @@ figure, axes = plt.subplots(
     2, 1, figsize=(7, 4.2), sharex=True, height_ratios=(3, 1), layout="constrained"
 )
 for index, x in enumerate(SHOWN):
-    colour = f"C{index}"
-    axes[0].plot(times, curves[:, index], "--", color=colour, lw=1)
-    axes[0].plot(times, np.array(paths)[:, index], color=colour, label=f"x = {x}")
+    color = f"C{index}"
+    axes[0].plot(times, curves[:, index], "--", color=color, lw=1)
+    axes[0].plot(times, np.array(paths)[:, index], color=color, label=f"x = {x}")
     low, high = np.array(bands)[:, :, index].T
-    axes[0].fill_between(times, low, high, color=colour, alpha=0.15, lw=0)
+    axes[0].fill_between(times, low, high, color=color, alpha=0.15, lw=0)
 axes[0].set(ylabel="y", title="Following a stream that drifts, and turns over half-way (dashed: truth)")
 axes[0].legend(frameon=False, ncols=3)
 axes[1].plot(times, ess, color="0.3", lw=1)

@@ -33,4 +33,4 @@ trained = pb.fit(
     pb.ohsmc(model, num_particles=100), (x, labels), epochs=30, batch_size=50, progress=False
 )
 probabilities = pb.predict(model, trained.posterior, x).mean
-print(f"accuracy {pb.accuracy(probabilities, labels):.2f}")
+print(f"accuracy {pb.metrics.accuracy(probabilities, labels):.2f}")

@@ -25,8 +25,8 @@ y = np.sin(2 * x[:, 0]) + 0.2 * rng.normal(size=200)
 model = pb.partial_bnn(pb.from_nnx(Residual), "block/**", pb.gaussian(pb.learned(1.0)))
 print(model.split.describe(num_particles=100))
 
-algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.random_walk(0.001))
+algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(0.001))
 trained = pb.fit(algorithm, (x, y), epochs=100, batch_size=50, progress=False)
 noise = model.likelihood.values(trained.posterior.psi.likelihood, {})["variance"]
 predictive = pb.predict(model, trained.posterior, x)
-print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.rmse(predictive.mean, y):.3f}")
+print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.metrics.rmse(predictive.mean, y):.3f}")

@@ -21,12 +21,12 @@ subsets = {
     "all but the biases": ~pb.subsets.biases(),
 }
 for name, subset in subsets.items():
-    model = pb.partial_bnn(network, subset, pb.gaussian(pb.learned(0.1)), pb.priors.centred_on(params))
+    model = pb.partial_bnn(network, subset, pb.gaussian(pb.learned(0.1)), pb.priors.centered_on(params))
     print(f"{name:<20}{model.split.dim:>4} random weights")
 
 chosen = subsets["ten most variable"] | pb.subsets.layer(-1)  # and so on: | & ~
-model = pb.partial_bnn(network, chosen, pb.gaussian(pb.learned(0.1)), pb.priors.centred_on(params))
-algorithm = pb.ohsmc(model, num_particles=50, kernel=pb.random_walk(0.001))
+model = pb.partial_bnn(network, chosen, pb.gaussian(pb.learned(0.1)), pb.priors.centered_on(params))
+algorithm = pb.ohsmc(model, num_particles=50, kernel=pb.kernels.random_walk(0.001))
 trained = pb.fit(algorithm, (x, y), epochs=20, batch_size=50, progress=False)
-rmse = pb.rmse(pb.predict(model, trained.posterior, x).mean, y)
+rmse = pb.metrics.rmse(pb.predict(model, trained.posterior, x).mean, y)
 print(f"{model.split.dim} random weights, RMSE {rmse:.3f}")

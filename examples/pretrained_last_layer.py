@@ -11,19 +11,19 @@ y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=100)
 
 # Any network will do; this one is trained by MAP, on its own.
 network = pb.mlp([1, 30, 30, 1])
-plain = pb.partial_bnn(network, "**", pb.gaussian(0.01), pb.normal(scale=10.0))
+plain = pb.partial_bnn(network, "**", pb.gaussian(0.01), pb.priors.normal(scale=10.0))
 point = pb.fit(pb.map_estimate(plain), (x, y), epochs=300, progress=False).posterior
 weights = plain.split.merge(point.particles.values[0], point.psi.network)
 
 pretrained = pb.from_params(weights, network.apply)
 model = pb.partial_bnn(
-    pretrained, pb.subsets.layer(-1), pb.gaussian(0.01), pb.priors.centred_on(weights, 0.1)
+    pretrained, pb.subsets.layer(-1), pb.gaussian(0.01), pb.priors.centered_on(weights, 0.1)
 )
 frozen = optax.set_to_zero()  # only the last layer is to change
-algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.random_walk(1e-5), optimizer=frozen)
+algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.random_walk(1e-5), optimizer=frozen)
 trained = pb.fit(algorithm, (x, y), epochs=50, batch_size=50, progress=False)
 
 inside, outside = (pb.predict(model, trained.posterior, points) for points in (x, 3 * x))
-print(f"RMSE {pb.rmse(inside.mean, y):.3f}")
-ratio = np.sqrt(outside.epistemic.mean() / inside.epistemic.mean())
+print(f"RMSE {pb.metrics.rmse(inside.mean, y):.3f}")
+ratio = np.sqrt(outside.epistemic_variance.mean() / inside.epistemic_variance.mean())
 print(f"uncertainty outside the data: {ratio:.1f} times that inside")

@@ -9,7 +9,7 @@ x = rng.uniform(-4, 4, size=(300, 1))
 y = 50 + 10 * np.sin(2 * x[:, 0]) + 2 * rng.normal(size=300)  # prices, say
 train, test = (x[:200], y[:200]), (x[200:], y[200:])
 
-scale = pb.TargetScale.of(train[1])
+scale = pb.prediction.TargetScale.of(train[1])
 model = pb.partial_bnn(pb.mlp([1, 30, 10, 1]), pb.subsets.layer(2), pb.gaussian(pb.learned(1.0)))
 seen = pb.callbacks.Snapshots(every=40)
 trained = pb.fit(

@@ -26,7 +26,7 @@ def main() -> None:
     model = pb.partial_bnn(network, stochastic="layers/2/**", likelihood=pb.bernoulli())
     print(f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)} weights are random.\n")
     methods = {
-        "OHSMC": pb.ohsmc(model, num_particles=1000, kernel=pb.forgetting("diagonal")),
+        "OHSMC": pb.ohsmc(model, num_particles=1000, kernel=pb.kernels.forgetting("diagonal")),
         "MAP": pb.map_estimate(model),
     }
     print(f"{f'mean of {DRAWS} draws of data':<26}{'NLPD':>7}{'ECE':>7}{'accuracy':>10}{'seconds':>9}")
@@ -47,7 +47,9 @@ def moons(seed: int) -> list[tuple]:
     return [(x[i : i + 100], y[i : i + 100]) for i in (0, 100, 200)]
 
 
-def score(model: pb.Model, algorithm: pb.Algorithm, seed: int) -> tuple[list[float], pb.Posterior]:
+def score(
+    model: pb.types.Model, algorithm: pb.types.Algorithm, seed: int
+) -> tuple[list[float], pb.types.Posterior]:
     """Train on one draw of the data; NLPD, ECE and accuracy on its test set."""
     train, validation, test = moons(seed)
     trained = pb.fit(
@@ -55,18 +57,18 @@ def score(model: pb.Model, algorithm: pb.Algorithm, seed: int) -> tuple[list[flo
     )
     probability = pb.predict(model, trained.posterior, test[0]).mean
     scores = [
-        pb.nlpd(pb.log_predictive_density(model, trained.posterior, test)),
-        pb.expected_calibration_error(probability, test[1]),
-        pb.accuracy(probability, test[1]),
+        pb.metrics.nlpd(pb.prediction.log_predictive_density(model, trained.posterior, test)),
+        pb.metrics.expected_calibration_error(probability, test[1]),
+        pb.metrics.accuracy(probability, test[1]),
     ]
     return [float(value) for value in scores], trained.posterior
 
 
-def draw(model: pb.Model, posterior: pb.Posterior, data: tuple) -> None:
+def draw(model: pb.types.Model, posterior: pb.types.Posterior, data: tuple) -> None:
     """Probability with the data, boundaries of single particles, and where they disagree."""
     across, up = np.meshgrid(np.linspace(-2.2, 3.2, 160), np.linspace(-1.9, 2.4, 160))
     grid = np.stack([across.ravel(), up.ravel()], axis=1)
-    predictive = pb.predict(model, posterior, grid, data_chunk=4096)
+    predictive = pb.predict(model, posterior, grid, chunks=pb.types.Chunks(rows=4096))
     particles = posterior.particles
     chosen = jax.random.categorical(jax.random.key(0), particles.log_weights, shape=(40,))
     logits = jax.vmap(lambda phi: model.predict(phi, posterior.psi, grid))(particles.values[chosen])
@@ -82,15 +84,15 @@ def draw(model: pb.Model, posterior: pb.Posterior, data: tuple) -> None:
     for boundary in np.reshape(logits, (-1, *across.shape)):
         axes[1].contour(across, up, boundary, [0.0], colors=[INK], alpha=0.25, linewidths=0.8)
     axes[1].set_title("Decision boundaries of 40 particles")
-    spread = np.sqrt(np.reshape(predictive.epistemic, across.shape))
+    spread = np.sqrt(np.reshape(predictive.epistemic_variance, across.shape))
     shown = axes[2].contourf(across, up, spread, 20, cmap="magma_r")
     figure.colorbar(shown, ax=axes[2], shrink=0.85, format="%.2f")
     axes[2].set_title("Where the particles disagree (std)")
     inputs, labels = data
     for axis in axes:
-        for label, colour in ((0, RED), (1, BLUE)):
+        for label, color in ((0, RED), (1, BLUE)):
             rows = inputs[labels == label]
-            axis.scatter(rows[:, 0], rows[:, 1], s=16, c=colour, edgecolors="white", linewidths=0.6)
+            axis.scatter(rows[:, 0], rows[:, 1], s=16, c=color, edgecolors="white", linewidths=0.6)
         axis.set(xticks=[], yticks=[], aspect="equal")
         axis.spines[:].set_visible(False)
         axis.title.set(color=INK, fontsize=11)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from reproduction import data
 from reproduction.data.checksums import STANDARD_SPLITS
 from reproduction.experiments import crescent as crescent_runs
@@ -94,9 +94,9 @@ def require_possible(
     _require_known("datasets", datasets or (), list(known), name)
     chosen = datasets or list(known)
     if jobs is not None:
-        require_count("jobs", jobs, "or none for as many as there are processors.")
+        require_positive_int("jobs", jobs, "or none for as many as there are processors.")
     if repeats is not None:
-        require_count("repeats", repeats, "for example repeats=10.")
+        require_positive_int("repeats", repeats, "for example repeats=10.")
         split = [one for one in chosen if track == "best" and one in REGRESSION_SETS]
         if split and repeats > STANDARD_SPLITS:
             raise ValueError(

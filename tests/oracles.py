@@ -17,7 +17,7 @@ class Conjugate(NamedTuple):
     y = tanh(x W) φ + N(0, σ²), φ ~ N(0, τ² I); ψ is W, log σ² and log τ.
     """
 
-    model: pb.Model
+    model: pb.types.Model
     inputs: jax.Array
     targets: jax.Array
 
@@ -49,7 +49,7 @@ def conjugate(num_data: int = 30, dim: int = 3, noise: float = 0.25, scale: floa
     inputs = jnp.asarray(rng.normal(size=(num_data, 2)), float)
     head = jnp.asarray(scale * rng.normal(size=dim), float)
     error = jnp.asarray(np.sqrt(noise) * rng.normal(size=num_data), float)
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"trunk": trunk, "head": head},
         apply=lambda params, x: jnp.tanh(x @ params["trunk"]) @ params["head"],
     )
@@ -57,7 +57,7 @@ def conjugate(num_data: int = 30, dim: int = 3, noise: float = 0.25, scale: floa
         network,
         "head",
         pb.gaussian(variance=pb.learned(noise)),
-        pb.normal(scale=pb.learned(scale)),
+        pb.priors.normal(scale=pb.learned(scale)),
     )
     return Conjugate(model, inputs, jnp.tanh(inputs @ trunk) @ head + error)
 

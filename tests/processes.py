@@ -8,11 +8,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 
 import partialbayes as pb
+from partialbayes.parallel import _hosts
 from tests.oracles import conjugate
 
 SETTINGS = {"batch_size": 10, "progress": False, "key": 3}
@@ -25,7 +27,7 @@ def problem():
 
 def join(port, number, count=2):
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    pb.parallel.initialise(
+    pb.parallel.initialize(
         f"127.0.0.1:{port}",
         num_processes=count,
         process_id=int(number),
@@ -45,14 +47,14 @@ def joined(port, number):
         "JAX_COORDINATOR_PORT": port,
     }
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    pb.parallel.initialise(timeout=60, heartbeat_timeout=10)
+    pb.parallel.initialize(timeout=60, heartbeat_timeout=10)
     own = np.full((2 + int(number), 1), int(number))
-    rows = pb.parallel.rows_of_all({"x": own, "y": own[:, 0]})
+    rows = pb.parallel.allgather_rows({"x": own, "y": own[:, 0]})
     print(jax.device_count(), jax.local_device_count(), rows["x"][:, 0].tolist(), rows["y"].tolist())
 
 
 def other_version(port, number):
-    pb.__version__ = f"0.{number}"
+    _hosts.metadata = SimpleNamespace(version=lambda name: f"0.{number}")
     try:
         join(port, number)
     except RuntimeError as error:
@@ -63,7 +65,7 @@ def train(port, number, path, epochs, dies_at):
     join(port, number)
     algorithm, data = problem()
     half = slice(0, 15) if number == "0" else slice(15, None)
-    data = pb.parallel.rows_of_all(tuple(np.asarray(part)[half] for part in data))
+    data = pb.parallel.allgather_rows(tuple(np.asarray(part)[half] for part in data))
     mesh = pb.parallel.mesh(particle=4)
 
     def die(progress):
@@ -79,7 +81,7 @@ def train(port, number, path, epochs, dies_at):
         epochs=int(epochs),
         validation=data,
         mesh=mesh,
-        checkpoint=pb.Checkpoints(path, every_steps=every),
+        checkpoint=pb.training.Checkpoints(path, every_steps=every),
         callbacks=[die],
         **SETTINGS,
     )
@@ -88,7 +90,7 @@ def train(port, number, path, epochs, dies_at):
     np.savez(
         Path(path).with_suffix(f".{number}.npz"),
         log_evidence=refined.log_evidence,
-        loss=trained.history.steps["loss"],
+        loss=trained.history.metrics["loss"],
         values=trained.posterior.particles.values,
         mean=pb.predict(algorithm.model, trained.posterior, data[0]).mean,
     )
@@ -102,7 +104,7 @@ def train_alone(path):
             raise KeyboardInterrupt
 
     algorithm, data = problem()
-    saved = pb.Checkpoints(path, every_steps=3)
+    saved = pb.training.Checkpoints(path, every_steps=3)
     with contextlib.suppress(KeyboardInterrupt):
         pb.fit(
             algorithm,

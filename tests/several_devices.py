@@ -17,8 +17,8 @@ from benchmarks import scaling
 from reproduction.networks.cnn import cnn
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
-from partialbayes.parallel._sharding import arranged, on, placed, rows_placed
+from partialbayes.model._batch import full_batch
+from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
 
 X = np.random.default_rng(0).normal(size=(90, 3)).astype(np.float32)
 Y = np.sin(X.sum(axis=1))
@@ -41,7 +41,7 @@ def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
     for mesh in meshes:
         many = pb.fit(algorithm, data, mesh=mesh, **settings)
         assert one.history.best_step == many.history.best_step
-        close((one.posterior, one.history.steps), (many.posterior, many.history.steps))
+        close((one.posterior, one.history.metrics), (many.posterior, many.history.metrics))
         close(one.report, many.report)
     return many
 
@@ -84,14 +84,14 @@ def divided_psi():
 def compiled_step(algorithm, size, mesh):
     """The text of one step, compiled for a mesh."""
     x = jnp.ones((size.rows, 3))
-    state = placed(mesh, algorithm.init(jax.random.key(0)))
-    batch = rows_placed(mesh, whole(x, x[:, 0]))
+    state = put_on_mesh(mesh, algorithm.init(jax.random.key(0)))
+    batch = shard_rows(mesh, full_batch(x, x[:, 0]))
 
     def step(key, state, batch):
         state, info = algorithm.step(key, state, batch)
-        return arranged(state), info
+        return constrain(state), info
 
-    with on(mesh):
+    with use_mesh(mesh):
         return jax.jit(step).lower(jax.random.key(1), state, batch).compile().as_text()
 
 
@@ -126,12 +126,12 @@ def islands():
 
 
 def chunks():
-    model = pb.in_chunks(MODEL, particle_chunk=8, data_chunk=10)
+    model = pb.model.with_chunks(MODEL, particles=8, rows=10)
     same_fit(pb.ohsmc(model, num_particles=64), pb.parallel.mesh(4, 1), pb.parallel.mesh(2, 2))
 
 
 def other_meshes():
-    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.forgetting("diagonal"))
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.forgetting("diagonal"))
     same_fit(
         algorithm,
         pb.parallel.mesh(4),
@@ -151,11 +151,11 @@ def ensemble():
 
 def second_stage():
     stage = pb.samplers.tempered_smc(**TEMPERED)
-    same_fit(pb.then(pb.map_estimate(MODEL), stage), pb.parallel.mesh(2, 2), epochs=1)
+    same_fit(pb.two_stage(pb.map_estimate(MODEL), stage), pb.parallel.mesh(2, 2), epochs=1)
 
 
 def streamed():
-    data = pb.stream((X, Y), batch_size=20)
+    data = pb.training.data_source((X, Y), batch_size=20)
     same_fit(pb.ohsmc(MODEL, num_particles=64), pb.parallel.mesh(2, 2), data=data)
 
 
@@ -188,7 +188,7 @@ def resumed():
 
     with tempfile.TemporaryDirectory() as folder:
         settings = dict(epochs=4, batch_size=20, progress=False, resume=True)
-        settings["checkpoint"] = pb.Checkpoints(Path(folder) / "run", every_steps=1)
+        settings["checkpoint"] = pb.training.Checkpoints(Path(folder) / "run", every_steps=1)
         with contextlib.suppress(InterruptedError):
             pb.fit(algorithm, (X, Y), mesh=pb.parallel.mesh(4), callbacks=[stop], **settings)
         rest = pb.fit(algorithm, (X, Y), **settings)

@@ -4,13 +4,15 @@ import jax
 import numpy as np
 
 import partialbayes as pb
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 
 
-def train_briefly(model: pb.Model, data, num_particles: int = 3, steps: int = 2) -> pb.Posterior:
+def train_briefly(
+    model: pb.types.Model, data, num_particles: int = 3, steps: int = 2
+) -> pb.types.Posterior:
     """OHSMC for a few steps on all the data; the loss must stay finite."""
     algorithm = pb.ohsmc(model, num_particles=num_particles)
-    batch = checked(model, data, "data")
+    batch = as_batch(model, data, "data")
     state = algorithm.init(jax.random.key(0))
     for seed in range(1, steps + 1):
         state, info = algorithm.step(jax.random.key(seed), state, batch)

@@ -1,4 +1,4 @@
-"""Paths of targets: the exponents, the link between neighbours, the length of a stride."""
+"""Paths of targets: the exponents, the link between neighbors, the length of a stride."""
 
 import itertools
 
@@ -10,14 +10,14 @@ import pytest
 import partialbayes as pb
 from partialbayes.annealing import (
     as_exponents,
-    between,
+    bridge,
     posterior_family,
+    prestage,
     rows_seen,
-    staged,
     stride_by_ess,
 )
 from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.resampling import stratified
 from partialbayes.types import Batch
 from partialbayes.weights import effective_sample_size, uniform_log_weights
@@ -25,7 +25,7 @@ from tests.oracles import conjugate
 
 ORACLE = conjugate(num_data=7)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PHI = jnp.array([0.3, -1.0, 0.5])
 
 SCHEDULES = {
@@ -57,10 +57,10 @@ def test_block_sizes():
 
 
 @every_schedule
-def test_the_potential_is_the_ratio_of_neighbouring_targets(schedule):
+def test_the_potential_is_the_ratio_of_neighboring_targets(schedule):
     family = posterior_family(ORACLE.model, PSI, BATCH)
     table = jnp.asarray(as_exponents(schedule, 7))
-    links = [between(family, before, after) for before, after in itertools.pairwise(table)]
+    links = [bridge(family, before, after) for before, after in itertools.pairwise(table)]
     for link, following in itertools.pairwise(links):
         expected = link.log_density(PHI) + link.log_potential(PHI)
         assert jnp.allclose(following.log_density(PHI), expected, rtol=1e-5)
@@ -82,8 +82,8 @@ def test_masked_rows_count_for_nothing(schedule):
     exponents = jnp.asarray(as_exponents(schedule, 7))
     widened = jnp.concatenate([exponents, exponents[:, -1:], exponents[:, -1:]], axis=1)
     for step in range(2):
-        plain = between(family, exponents[step], exponents[step + 1])
-        masked = between(wide, widened[step], widened[step + 1])
+        plain = bridge(family, exponents[step], exponents[step + 1])
+        masked = bridge(wide, widened[step], widened[step + 1])
         for name in ("log_density", "log_potential"):
             value, gradient = jax.jit(jax.value_and_grad(getattr(plain, name)))(PHI)
             other, other_gradient = jax.jit(jax.value_and_grad(getattr(masked, name)))(PHI)
@@ -97,14 +97,16 @@ def test_a_row_that_is_out_stays_out_even_where_it_is_impossible():
         return jnp.where(jnp.arange(rows) == 3, -jnp.inf, phi.sum())
 
     family = posterior_family(ORACLE.model, PSI, BATCH)._replace(log_likelihood=log_likelihood)
-    link = between(family, jnp.zeros(7), (jnp.arange(7) < 3).astype(float))
+    link = bridge(family, jnp.zeros(7), (jnp.arange(7) < 3).astype(float))
     assert jnp.isfinite(link.log_potential(PHI))
     assert jnp.isfinite(link.log_density(PHI))
 
 
 def test_staging_changes_nothing():
     family = posterior_family(ORACLE.model, PSI, BATCH)
-    assert jnp.allclose(staged(family).log_likelihood(PHI, 7), family.log_likelihood(PHI, 7), rtol=1e-6)
+    assert jnp.allclose(
+        prestage(family).log_likelihood(PHI, 7), family.log_likelihood(PHI, 7), rtol=1e-6
+    )
 
 
 def test_masked_rows_that_come_first_count_for_nothing_either():
@@ -117,8 +119,8 @@ def test_masked_rows_that_come_first_count_for_nothing_either():
     )
     family, plain = (posterior_family(ORACLE.model, PSI, batch) for batch in (nothing, BATCH))
     for seen, counted in ((1, 0), (2, 0), (5, 3)):
-        link = between(family, jnp.ones(seen), jnp.ones(9))
-        expected = between(plain, jnp.ones(7).at[counted:].set(0.0), jnp.ones(7))
+        link = bridge(family, jnp.ones(seen), jnp.ones(9))
+        expected = bridge(plain, jnp.ones(7).at[counted:].set(0.0), jnp.ones(7))
         for name in ("log_density", "log_potential"):
             value, gradient = jax.value_and_grad(getattr(link, name))(PHI)
             right, right_gradient = jax.value_and_grad(getattr(expected, name))(PHI)
@@ -152,7 +154,7 @@ def _strange(rows):
     ids=[*SCHEDULES, "all at once", "strange"],
 )
 def test_a_path_by_parts_is_the_path_on_all_rows(schedule, monkeypatch):
-    batch = whole(*(jnp.concatenate([leaf] * 3) for leaf in (ORACLE.inputs, ORACLE.targets)))
+    batch = full_batch(*(jnp.concatenate([leaf] * 3) for leaf in (ORACLE.inputs, ORACLE.targets)))
     family = posterior_family(ORACLE.model, PSI, batch)
     mutation = resample_move(pb.kernels.random_walk_metropolis(0.05, num_steps=2), stratified)
     asked = set()

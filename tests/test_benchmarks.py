@@ -13,7 +13,7 @@ from benchmarks.table import page
 
 import partialbayes as pb
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results.json"
 
@@ -25,7 +25,7 @@ def test_a_row_is_judged_by_its_goal():
     assert row("scaling", 3.0, "ms").met is None
 
 
-def test_ratios_are_of_neighbouring_repeats():
+def test_ratios_are_of_neighboring_repeats():
     times = Times({"slow": np.array([2.0, 30.0, 4.0]), "fast": np.array([1.0, 10.0, 1.0])})
     assert times.ratio("slow", "fast")[0] == 3.0
 
@@ -45,7 +45,7 @@ def test_the_results_are_well_formed_and_the_page_is_of_them():
 def test_the_naive_rival_does_what_ours_does():
     model = pb.partial_bnn(pb.mlp([2, 6, 1]), "layers/0/**", pb.bernoulli())
     inputs = jax.random.normal(jax.random.key(0), (8, 2))
-    batch = whole(inputs, (inputs[:, 0] > 0).astype(jnp.int32))._replace(scale=jnp.asarray(2.0))
+    batch = full_batch(inputs, (inputs[:, 0] > 0).astype(jnp.int32))._replace(scale=jnp.asarray(2.0))
     init, step = naive_ohsmc(model, num_particles=5)
     state = init(jax.random.key(1))
     after = step(jax.random.key(2), state, batch)

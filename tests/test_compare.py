@@ -12,46 +12,49 @@ from examples.compare_methods import FULL_BATCH, METHODS
 
 import partialbayes as pb
 
-SHORT = {"num_chains": 2, "num_burn_in": 100, "num_draws": 100, "num_particles": 32}
+SHORT = {"num_chains": 2, "num_warmup": 100, "num_draws": 100, "num_particles": 32}
 
 # Small settings for the methods of examples/compare_methods.py, by the same names.
-SMALL: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
+SMALL: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model, num_particles=100),
-    "OHSMC, forgetting": lambda model: pb.ohsmc(model, num_particles=64, kernel=pb.forgetting()),
+    "OHSMC, forgetting": lambda model: pb.ohsmc(model, num_particles=64, kernel=pb.kernels.forgetting()),
     "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model, num_particles=32),
     "SMC": lambda model: pb.smc(model, num_particles=32),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=32),
-    "SGSMC-HMC": lambda model: pb.then(
-        pb.sgsmc(model, num_particles=32), pb.samplers.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
+    "SGSMC-HMC": lambda model: pb.two_stage(
+        pb.sgsmc(model, num_particles=32), pb.samplers.hmc(num_leapfrog_steps=10, step_size=0.1, **SHORT)
     ),
-    "OHSMC-tempered SMC": lambda model: pb.then(
+    "OHSMC-tempered SMC": lambda model: pb.two_stage(
         pb.ohsmc(model, num_particles=32), pb.samplers.tempered_smc(num_particles=32)
     ),
-    "MAP-HMC": lambda model: pb.then(
-        pb.map_estimate(model), pb.samplers.hmc(num_leapfrog=10, step_size=0.1, **SHORT)
+    "MAP-HMC": lambda model: pb.two_stage(
+        pb.map_estimate(model), pb.samplers.hmc(num_leapfrog_steps=10, step_size=0.1, **SHORT)
     ),
-    "MAP-HMC, adapted": lambda model: pb.then(
-        pb.map_estimate(model), pb.samplers.hmc(num_leapfrog=5, step_size=pb.samplers.adapted(), **SHORT)
+    "MAP-HMC, adapted": lambda model: pb.two_stage(
+        pb.map_estimate(model),
+        pb.samplers.hmc(num_leapfrog_steps=5, step_size=pb.samplers.adapted(), **SHORT),
     ),
-    "MAP-NUTS": lambda model: pb.then(pb.map_estimate(model), pb.samplers.nuts(**SHORT)),
-    "MAP-Laplace": lambda model: pb.then(pb.map_estimate(model), pb.samplers.laplace(num_particles=32)),
-    "MAP-Laplace, diagonal": lambda model: pb.then(
+    "MAP-NUTS": lambda model: pb.two_stage(pb.map_estimate(model), pb.samplers.nuts(**SHORT)),
+    "MAP-Laplace": lambda model: pb.two_stage(
+        pb.map_estimate(model), pb.samplers.laplace(num_particles=32)
+    ),
+    "MAP-Laplace, diagonal": lambda model: pb.two_stage(
         pb.map_estimate(model), pb.samplers.laplace(covariance="diagonal", num_particles=32)
     ),
     "VB, mean field": lambda model: pb.algorithms.mean_field_vb(model, num_samples=8, num_particles=32),
     "VB, full rank": lambda model: pb.algorithms.full_rank_vb(model, num_samples=8, num_particles=32),
     "EKF": lambda model: pb.algorithms.ekf(model, num_particles=32),
-    "SWAG": lambda model: pb.algorithms.swag(model, num_samples=20, rank=5, warm_up=60),
+    "SWAG": lambda model: pb.algorithms.swag(model, num_particles=20, rank=5, num_warmup=60),
     "SWAG, psi too": lambda model: pb.algorithms.swag(
-        model, num_samples=20, rank=5, warm_up=60, sample_psi=True
+        model, num_particles=20, rank=5, num_warmup=60, sample_psi=True
     ),
-    "SGLD": lambda model: pb.algorithms.sgld(model, num_samples=20, burn_in=60),
+    "SGLD": lambda model: pb.algorithms.sgld(model, num_particles=20, num_warmup=60),
     "SVGD": lambda model: pb.algorithms.svgd(model, num_particles=20),
     "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model, num_particles=20),
-    "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model, num_samples=200),
+    "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model, num_particles=200),
     "Monte Carlo, bound": lambda model: pb.algorithms.monte_carlo(
-        model, num_samples=200, objective=pb.algorithms.expected_log_likelihood
+        model, num_particles=200, objective=pb.algorithms.expected_log_likelihood
     ),
     "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
     "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
@@ -102,18 +105,18 @@ def test_one_word_changes_the_method(name):
             validation=VALIDATION,
             progress=False,
         )
-    assert isinstance(fitted, pb.Fit)
-    assert isinstance(fitted.posterior, pb.Posterior)
+    assert isinstance(fitted, pb.types.Fit)
+    assert isinstance(fitted.posterior, pb.types.Posterior)
     values, log_weights = fitted.posterior.particles
     assert values.shape == (*log_weights.shape, MODEL.split.dim)
     assert bool(jnp.isfinite(values).all())
     assert np.isclose(jax.nn.logsumexp(log_weights), 0.0, atol=1e-4)
-    assert fitted.history.steps["loss"].shape == (120,)
+    assert fitted.history.metrics["loss"].shape == (120,)
     assert fitted.history.validation_nlpd.shape == (epochs,)
 
-    nlpd = float(pb.nlpd(pb.log_predictive_density(MODEL, fitted.posterior, TEST)))
+    nlpd = float(pb.metrics.nlpd(pb.prediction.log_predictive_density(MODEL, fitted.posterior, TEST)))
     predictive = pb.predict(MODEL, fitted.posterior, TEST[0])
     assert predictive.mean.shape == (60,)
-    # A coin has 0.69; a method that has learnt anything is well below, and none can be near zero.
+    # A coin has 0.69; a method that has learned anything is well below, and none can be near zero.
     assert 0.02 < nlpd < (0.7 if name in POOR else 0.5)
-    assert float(pb.accuracy(predictive.mean, TEST[1])) > (0.5 if name in POOR else 0.8)
+    assert float(pb.metrics.accuracy(predictive.mean, TEST[1])) > (0.5 if name in POOR else 0.8)

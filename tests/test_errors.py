@@ -82,19 +82,19 @@ def test_number_of_particles(number):
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_numbers_that_must_be_positive(value):
-    for build in (pb.random_walk, pb.ornstein_uhlenbeck, pb.gaussian, pb.learned):
+    for build in (pb.kernels.random_walk, pb.kernels.ornstein_uhlenbeck, pb.gaussian, pb.learned):
         with pytest.raises(ValueError, match="must be positive and finite"):
             build(value)
     with pytest.raises(ValueError, match="scale must be positive and finite"):
-        pb.normal(scale=value)
+        pb.priors.normal(scale=value)
 
 
 @pytest.mark.parametrize(
     "kernel",
     [
-        pb.random_walk(0.1),
-        pb.ornstein_uhlenbeck(0.1),
-        pb.forgetting(),
+        pb.kernels.random_walk(0.1),
+        pb.kernels.ornstein_uhlenbeck(0.1),
+        pb.kernels.forgetting(),
         pb.kernels.guided_langevin(0.1),
         pb.kernels.unadjusted_langevin(0.1),
     ],
@@ -113,10 +113,10 @@ def test_kernels_that_change_the_target_are_refused_on_a_path(kernel):
 
 
 def test_forgetting_needs_a_prior_with_a_variance():
-    heavy = pb.priors.student_t(degrees=1.5)
+    heavy = pb.priors.student_t(degrees_of_freedom=1.5)
     model = pb.partial_bnn(NETWORK, "layers/0/*", pb.gaussian(), heavy)
     with pytest.raises(ValueError, match="needs a prior with a variance"):
-        pb.ohsmc(model, kernel=pb.forgetting("diagonal"))
+        pb.ohsmc(model, kernel=pb.kernels.forgetting("diagonal"))
     algorithm = pb.smc(model, num_particles=16)  # its default kernel looks at that variance too
     trained = pb.fit(algorithm, (X, X[:, 0]), epochs=1, progress=False)
     assert np.isfinite(trained.posterior.particles.values).all()

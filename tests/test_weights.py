@@ -18,7 +18,7 @@ from partialbayes.weights import (
 RNG = np.random.default_rng(0)
 VALUES = jnp.asarray(RNG.normal(size=(50, 3)), float)
 WEIGHTS = RNG.dirichlet(np.ones(50))
-CLOUD = pb.Particles(VALUES, jnp.asarray(np.log(WEIGHTS), float))
+CLOUD = pb.types.Particles(VALUES, jnp.asarray(np.log(WEIGHTS), float))
 
 
 def test_moments():
@@ -58,5 +58,5 @@ def test_quantiles():
     np.testing.assert_array_equal(quantiles[2], VALUES.max(axis=0))
     below = (np.asarray(VALUES) < np.asarray(quantiles[1])[None, :]) * WEIGHTS[:, None]
     assert (below.sum(axis=0) < 0.5).all()
-    copies = pb.Particles(jnp.array([[1.0], [2.0], [3.0]]), jnp.log(jnp.array([0.2, 0.5, 0.3])))
+    copies = pb.types.Particles(jnp.array([[1.0], [2.0], [3.0]]), jnp.log(jnp.array([0.2, 0.5, 0.3])))
     np.testing.assert_array_equal(weighted_quantile(copies, jnp.array([0.1, 0.3, 0.9]))[:, 0], [1, 2, 3])

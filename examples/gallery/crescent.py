@@ -24,7 +24,7 @@ def apply(params, inputs):
 
 
 network = pb.from_params({"phi": jnp.zeros(2), "psi": jnp.array(0.5)}, apply)
-model = pb.partial_bnn(network, "phi", pb.gaussian(1.0), pb.normal(scale=np.sqrt([2.0, 1.0])))
+model = pb.partial_bnn(network, "phi", pb.gaussian(1.0), pb.priors.normal(scale=np.sqrt([2.0, 1.0])))
 adam = optax.adam(optax.exponential_decay(0.1, transition_steps=10, decay_rate=0.96))
 
 
@@ -33,9 +33,9 @@ def trained(kernel):
     return pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, progress=False).posterior
 
 
-forgetful = trained(pb.forgetting())
+forgetful = trained(pb.kernels.forgetting())
 posteriors = {
-    "OHSMC, random walk 0.001": trained(pb.random_walk(0.001)),
+    "OHSMC, random walk 0.001": trained(pb.kernels.random_walk(0.001)),
     "OHSMC, forgetting": forgetful,
     "then refine: exact": pb.refine(model, forgetful, data, num_particles=1000).posterior,
 }
@@ -43,8 +43,8 @@ across, up = np.meshgrid(np.linspace(-3.2, 3.2, 200), np.linspace(-3.2, 1.4, 200
 figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.1), sharey=True, layout="constrained")
 for ax, (name, posterior) in zip(axes, posteriors.items(), strict=True):
     psi = float(posterior.psi.network["psi"])
-    centre = mean((across, up), psi)
-    log_density = -(across**2) / 4 - up**2 / 2 - 50 * (centre - y.mean()) ** 2
+    center = mean((across, up), psi)
+    log_density = -(across**2) / 4 - up**2 / 2 - 50 * (center - y.mean()) ** 2
     ax.contour(
         across, up, np.exp(log_density - log_density.max()), [0.05, 0.4], colors="0.45", linewidths=1
     )

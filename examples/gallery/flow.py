@@ -20,8 +20,10 @@ def apply(params, inputs):
 
 
 network = pb.from_params({"phi": jnp.zeros(2), "psi": jnp.array(0.5)}, apply)
-model = pb.partial_bnn(network, "phi", pb.gaussian(1.0), pb.normal(scale=np.sqrt([2.0, 1.0])))
-algorithm = pb.ohsmc(model, num_particles=1000, kernel=pb.random_walk(0.005), optimizer=optax.adam(0.02))
+model = pb.partial_bnn(network, "phi", pb.gaussian(1.0), pb.priors.normal(scale=np.sqrt([2.0, 1.0])))
+algorithm = pb.ohsmc(
+    model, num_particles=1000, kernel=pb.kernels.random_walk(0.005), optimizer=optax.adam(0.02)
+)
 steps = 10 * EPOCHS
 seen = pb.callbacks.Snapshots(every=1)
 pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, progress=False, callbacks=[seen])

@@ -12,17 +12,17 @@ import partialbayes as pb
 DRAWS = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 J = 100
 log_weights = jax.nn.log_softmax(-0.5 * jnp.linspace(-3.0, 3.0, J) ** 2)
-particles = pb.Particles(jnp.arange(float(J))[:, None], log_weights)
+particles = pb.types.Particles(jnp.arange(float(J))[:, None], log_weights)
 keys = jax.random.split(jax.random.key(0), DRAWS)
 expected = J * np.exp(log_weights)
 
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 schemes = ("multinomial", "residual", "stratified", "systematic")
-for colour, name in zip(("#0072B2", "#E69F00", "#009E73", "#CC79A7"), schemes, strict=True):
+for color, name in zip(("#0072B2", "#E69F00", "#009E73", "#CC79A7"), schemes, strict=True):
     scheme = getattr(pb.resampling, name)
     ancestors = jax.vmap(lambda key, scheme=scheme: scheme(key, particles)[1])(keys)
     copies = jax.vmap(lambda a: jnp.bincount(a, length=J))(ancestors)
-    ax.plot(expected, copies.var(axis=0), ".", ms=4, color=colour, label=name)
+    ax.plot(expected, copies.var(axis=0), ".", ms=4, color=color, label=name)
 ax.set(xlabel="expected number of copies", ylabel="variance of the number")
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, fontsize=9)

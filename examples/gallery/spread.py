@@ -36,8 +36,8 @@ def variance(kernel):
 
 
 variances = np.geomspace(1e-4, 0.03, 6)
-found = [variance(pb.random_walk(v)) for v in variances]
-forgetful = variance(pb.forgetting())
+found = [variance(pb.kernels.random_walk(v)) for v in variances]
+forgetful = variance(pb.kernels.forgetting())
 fine = np.geomspace(1e-4, 0.03, 100)
 formula = (-fine + np.sqrt(fine**2 + 4 * fine / M)) / 2  # where the Kalman recursion settles
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from reproduction.data import openml
 from reproduction.data.checksums import IMAGES, ImageFacts
 from reproduction.data.locate import DamagedDataError, cache_folder, published_file, read_gzip
@@ -22,7 +22,7 @@ Labels = UInt8[np.ndarray, " images"]
 
 
 class Images(NamedTuple):
-    """Pictures in shades of grey from 0 to 1 and their classes from 0 to 9.
+    """Pictures in shades of gray from 0 to 1 and their classes from 0 to 9.
 
     The training set has 60,000 images and the test set 10,000.
 
@@ -154,4 +154,4 @@ def _download(name: str, folder: str | Path | None, progress: bool) -> None:
             first = rows.stop
         advance("writing")
         for file, array in written.items():
-            write_whole(cache_folder() / name / file, _written(array), mode=0o644)
+            write_atomically(cache_folder() / name / file, _written(array), mode=0o644)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 
 
 def crescent(
@@ -31,7 +31,7 @@ def crescent(
         >>> inputs.shape, 0.4 < targets.mean() < 0.6
         ((1000, 1), Array(True, dtype=bool))
     """
-    require_count("rows", rows, "how many to draw.")
+    require_positive_int("rows", rows, "how many to draw.")
     noise = jax.random.normal(key, (rows,))
     return jnp.zeros((rows, 1)), 0.5 * jnp.square(jnp.asarray(psi, float)) + noise
 
@@ -63,7 +63,7 @@ def wave(key: Key[Array, ""], rows: int = 100) -> tuple[Float[Array, "rows 1"], 
         >>> inputs.shape, targets.shape
         ((20, 1), (20, 1))
     """
-    require_count("rows", rows, "how many to draw.")
+    require_positive_int("rows", rows, "how many to draw.")
     input_key, noise_key = jax.random.split(key)
     inputs = jax.random.uniform(input_key, (rows, 1), minval=-6.0, maxval=6.0)
     return inputs, wave_function(inputs) + jax.random.normal(noise_key, (rows, 1))
@@ -88,7 +88,7 @@ def moons(
         >>> inputs.shape, int(labels.sum())
         ((20, 2), 10)
     """
-    require_count("rows", rows, "how many to draw.")
+    require_positive_int("rows", rows, "how many to draw.")
     require_positive("noise", noise)
     try:
         from sklearn.datasets import make_moons

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from reproduction.data import openml
 from reproduction.data.checksums import STANDARD_SPLITS, UCI, Facts
 from reproduction.data.locate import (
@@ -173,7 +173,7 @@ def _download(name: str, path: Path, folder: str | Path | None, progress: bool) 
             targets = openml.coded_by_count(targets, facts.target_facts, source)
         table = _checked(Table(name, numbers, targets, facts.classes), facts, source)
         advance("writing")
-        write_whole(path, gzip.compress(_written(table), mtime=0), mode=0o644)
+        write_atomically(path, gzip.compress(_written(table), mtime=0), mode=0o644)
 
 
 def _written(table: Table) -> bytes:

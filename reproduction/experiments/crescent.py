@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Float
 
 from partialbayes import algorithms, kernels, samplers
-from partialbayes.algorithms import map_estimate, ohsmc, sgsmc, smc, then
+from partialbayes.algorithms import map_estimate, ohsmc, sgsmc, smc, two_stage
 from partialbayes.callbacks import Snapshots
 from partialbayes.errors import StalledError, TrainingDivergedError
 from partialbayes.resampling import stratified
@@ -105,7 +105,7 @@ def algorithm(method: str, setting: CrescentSetting) -> Algorithm:
     metropolis = kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10)
     walk = kernels.random_walk(setting.walk_variance)
     hmc = hamiltonian(setting.hmc, setting.num_particles)
-    brute = {"num_samples": setting.monte_carlo_samples, "optimizer": optimizer}
+    brute = {"num_particles": setting.monte_carlo_samples, "optimizer": optimizer}
     on_batches = sgsmc(model, kernel=metropolis, resample=stratified, **common)
     point = map_estimate(model, optimizer=optimizer)
     last_rate = setting.rate * setting.decay ** (setting.epochs * setting.rows / setting.batch_size / 10)
@@ -118,12 +118,12 @@ def algorithm(method: str, setting: CrescentSetting) -> Algorithm:
             model, num_samples=setting.vb_samples, initial_scale=1.0, **common
         ),
         "MAP": point,
-        "SWAG": then(point, stage),
-        "MAP-HMC": then(point, hmc),
-        "SGSMC-HMC": then(on_batches, hmc),
+        "SWAG": two_stage(point, stage),
+        "MAP-HMC": two_stage(point, hmc),
+        "SGSMC-HMC": two_stage(on_batches, hmc),
         "SMC": smc(model, kernel=metropolis, resample=stratified, **common),
         "OHSMC-forgetting": ohsmc(model, kernel=kernels.forgetting(), **common),
-        "OHSMC-refine": then(
+        "OHSMC-refine": two_stage(
             ohsmc(model, kernel=walk, resample=stratified, **common),
             samplers.tempered_smc(num_particles=setting.num_particles),
         ),
@@ -178,7 +178,7 @@ _SCORES = ("psi", "best_psi", "psi_error", "ks_phi0", "ks_phi1")
 
 
 def score(trained: Fit, oracle: Crescent, best_psi: float) -> dict[str, float]:
-    """How far ψ̂ is from the maximiser of the evidence, and the samples from the posterior there."""
+    """How far ψ̂ is from the maximizer of the evidence, and the samples from the posterior there."""
     posterior = trained.posterior
     psi = float(posterior.psi.network["psi"])
     values, log_weights = posterior.particles

@@ -3,7 +3,7 @@
     φ ~ N(0, diag(2, 1)),    y ~ N(φ₁/ψ + (φ₀² + ψ²)/2, 1)
 
 Given φ₀ everything is Gaussian, so evidence and posterior need one numerical integral. ψ̂, the
-maximiser of the evidence, is not the ψ = 1 the data were drawn at: all data share one φ, so more of
+maximizer of the evidence, is not the ψ = 1 the data were drawn at: all data share one φ, so more of
 them do not tell more of ψ. For a sample mean of ½ it is about 1.096.
 """
 
@@ -49,14 +49,14 @@ class Crescent(NamedTuple):
         return jax.nn.logsumexp(joint) + jnp.log(_FIRST[1] - _FIRST[0]) + within
 
     def best_psi(self) -> float:
-        """The positive maximiser of the evidence, which is even in ψ."""
+        """The positive maximizer of the evidence, which is even in ψ."""
         grid = jnp.linspace(0.05, 4.0, 7901)
         return float(grid[jnp.argmax(jax.vmap(self.log_evidence)(grid))])
 
     def log_density(self, psi: float, phi: Float[Array, "*point 2"]) -> Float[Array, "*point"]:
         """Log p(φ, ȳ; ψ) up to a constant, for contours."""
-        centre = phi[..., 1] / psi + 0.5 * (phi[..., 0] ** 2 + psi**2)
-        fit = -0.5 * len(self.targets) * jnp.square(self.targets.mean() - centre)
+        center = phi[..., 1] / psi + 0.5 * (phi[..., 0] ** 2 + psi**2)
+        fit = -0.5 * len(self.targets) * jnp.square(self.targets.mean() - center)
         return fit - 0.25 * phi[..., 0] ** 2 - 0.5 * phi[..., 1] ** 2
 
     def distances(
@@ -74,8 +74,8 @@ class Crescent(NamedTuple):
 
     def _log_joint(self, psi: Scalar | float, first: Float[Array, " point"]) -> Float[Array, " point"]:
         """Log N(ȳ; (φ₀² + ψ²)/2, 1/N + 1/ψ²) + log N(φ₀; 0, 2), φ₁ integrated out."""
-        centre, variance = 0.5 * (first**2 + psi**2), 1.0 / len(self.targets) + 1.0 / psi**2
-        log_mean = -0.5 * (self.targets.mean() - centre) ** 2 / variance
+        center, variance = 0.5 * (first**2 + psi**2), 1.0 / len(self.targets) + 1.0 / psi**2
+        log_mean = -0.5 * (self.targets.mean() - center) ** 2 / variance
         log_mean -= 0.5 * jnp.log(2.0 * jnp.pi * variance)
         return log_mean - 0.25 * first**2 - 0.5 * jnp.log(4.0 * jnp.pi)
 

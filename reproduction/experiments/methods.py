@@ -12,9 +12,9 @@ from typing import TypeAlias
 import optax
 
 from partialbayes import algorithms, kernels, samplers
-from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, then
+from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, two_stage
 from partialbayes.resampling import stratified
-from partialbayes.training import continued
+from partialbayes.training import continue_training
 from partialbayes.types import Algorithm, Model, Sampler
 from reproduction.experiments.settings import Hmc, Setting, Swag
 
@@ -51,7 +51,7 @@ def _ohsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformati
 
 def _refined(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
     sampler = samplers.tempered_smc(num_particles=setting.num_particles)
-    return tuple(then(first, sampler) for first in _ohsmc(model, setting, optimizer))
+    return tuple(two_stage(first, sampler) for first in _ohsmc(model, setting, optimizer))
 
 
 def _ohsmc_ensemble(
@@ -94,24 +94,24 @@ def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation)
 
 def _swag(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
     stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
-    return (then(map_estimate(model, optimizer=optimizer), stage),)
+    return (two_stage(map_estimate(model, optimizer=optimizer), stage),)
 
 
 def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_size: int) -> Sampler:
     """SWAG as a second stage, from the best point of MAP, by Adam at a constant rate."""
     trainer = algorithms.swag(
-        model, num_samples=num_samples, rank=numbers.rank, warm_up=0, optimizer=optax.adam(rate)
+        model, num_particles=num_samples, rank=numbers.rank, num_warmup=0, optimizer=optax.adam(rate)
     )
-    return continued(trainer, num_steps=numbers.num_steps, batch_size=batch_size)
+    return continue_training(trainer, num_steps=numbers.num_steps, batch_size=batch_size)
 
 
 def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
     """HMC as a second stage, in one chain as in the paper."""
     return samplers.hmc(
         step_size=numbers.step_size,
-        num_leapfrog=numbers.num_leapfrog,
+        num_leapfrog_steps=numbers.num_leapfrog_steps,
         num_chains=1,
-        num_burn_in=numbers.num_burn_in,
+        num_warmup=numbers.num_warmup,
         num_draws=numbers.num_draws,
         num_particles=min(num_particles, numbers.num_draws),
         jitter=numbers.jitter,
@@ -125,7 +125,7 @@ def _hmc(setting: Setting) -> Sampler:
 def _followed(first: _Build, sampler: Callable[[Setting], Sampler]) -> _Build:
     def build(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
         stage = sampler(setting)
-        return tuple(then(algorithm, stage) for algorithm in first(model, setting, optimizer))
+        return tuple(two_stage(algorithm, stage) for algorithm in first(model, setting, optimizer))
 
     return build
 

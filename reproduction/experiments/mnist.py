@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 from partialbayes import algorithms, kernels
 from partialbayes._engine.checkpoints import Checkpoints
-from partialbayes.algorithms import map_estimate, ohsmc, then
+from partialbayes.algorithms import map_estimate, ohsmc, two_stage
 from partialbayes.errors import TrainingDivergedError
 from partialbayes.likelihoods import categorical
 from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error, nlpd
@@ -33,7 +33,7 @@ from partialbayes.parallel._sweep import sweep
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.resampling import stratified
 from partialbayes.training._fit import fit
-from partialbayes.types import Algorithm, Fit, Model, Posterior
+from partialbayes.types import Algorithm, Chunks, Fit, Model, Posterior
 from reproduction import data
 from reproduction.experiments.methods import averaging
 from reproduction.experiments.result_folder import Results
@@ -150,7 +150,7 @@ def algorithm(method: str, model: Model, setting: MnistSetting) -> Algorithm:
         )
     if method == "SWAG":
         stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
-        return then(point, stage)
+        return two_stage(point, stage)
     if method == "MAP":
         return point
     raise ValueError(f"methods of MNIST are OHSMC, SWAG, VB and MAP, not {method!r}.")
@@ -192,7 +192,7 @@ def run_mnist(
         if ("mnist", method, repeat) not in done
     ]
     with tqdm(total=len(tasks), disable=not progress, unit="run", leave=False) as bar:
-        for task, scored in sweep(_carry_out, tasks, jobs=jobs):
+        for task, scored in sweep(_carry_out, tasks, n_jobs=jobs):
             if task.repeat == 0 and scored.known.size:
                 keep_novelty(folder, task.method, scored.known, scored.unknown)
             results.append("mnist", task.method, task.repeat, scored.scores)
@@ -305,7 +305,7 @@ def score(
 
     ours = jnp.take_along_axis(known.mixed, labels[:, None], axis=1)[:, 0]
     least = np.finfo(ours.dtype).tiny  # what is not told from nothing counts as this
-    looked_at = log_predictive_density(model, trained.posterior, validation, data_chunk=500)
+    looked_at = log_predictive_density(model, trained.posterior, validation, chunks=Chunks(rows=500))
     scores = {
         "nlpd": float(nlpd(jnp.log(jnp.maximum(ours, least)))),
         "ece": float(expected_calibration_error(known.mixed, labels)),
@@ -328,7 +328,7 @@ class _Mixture(NamedTuple):
 
 
 def _mixture(model: Model, posterior: Posterior, images: np.ndarray) -> _Mixture:
-    each, _, log_weights = predict(model, posterior, images, data_chunk=500).components()
+    each, _, log_weights = predict(model, posterior, images, chunks=Chunks(rows=500)).components()
     weights = jnp.exp(log_weights)
     mixed = jnp.einsum("j,jnc->nc", weights, each)
     information = weights @ jax.scipy.special.rel_entr(each, mixed[None]).sum(-1)  # never below zero

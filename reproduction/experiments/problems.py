@@ -102,7 +102,7 @@ def _split(table: data.Table, repeat: int) -> Run:
     rows = len(table.targets)
     order = np.random.default_rng(repeat).permutation(rows)
     parts = np.split(order, [round(0.6 * rows), round(0.9 * rows)])
-    scaled = _standardised(table.inputs, parts[0])
+    scaled = _standardized(table.inputs, parts[0])
     targets = table.targets
     if table.classes is None:
         targets = TargetScale.of(targets[parts[0]]).apply(targets).astype(np.float32)
@@ -115,7 +115,7 @@ def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repea
     rest = np.setdiff1d(np.arange(len(table.targets)), test)
     rest = np.random.default_rng(repeat).permutation(rest)
     validation, train = np.split(rest, [round(setting.validation_share * len(rest))])
-    inputs = _standardised(table.inputs, train)
+    inputs = _standardized(table.inputs, train)
     scale = TargetScale.of(table.targets[train])
     targets = scale.apply(table.targets).astype(np.float32)
     return Run(
@@ -126,7 +126,7 @@ def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repea
     )
 
 
-def _standardised(inputs: Float[np.ndarray, "row feature"], train: np.ndarray) -> np.ndarray:
+def _standardized(inputs: Float[np.ndarray, "row feature"], train: np.ndarray) -> np.ndarray:
     """Inputs less the mean of the training rows, over their standard deviation."""
     spread = inputs[train].std(axis=0)
     return ((inputs - inputs[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)).astype(np.float32)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import partialbayes
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from reproduction.experiments.settings import Experiment
 
 HEADER = "dataset,method,repeat,metric,value\n"
@@ -132,7 +132,7 @@ class Results:
 
     def _write_settings(self, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=1) + "\n"
-        write_whole(self.folder / "settings.json", text.encode(), mode=0o644)
+        write_atomically(self.folder / "settings.json", text.encode(), mode=0o644)
 
     def _require_same_settings(self) -> None:
         """Refuse runs by other settings than those of the data set's runs that are there."""

@@ -38,8 +38,8 @@ class Hmc:
     """Hamiltonian Monte Carlo with unit mass, one chain."""
 
     step_size: float = 0.01
-    num_leapfrog: int = 100
-    num_burn_in: int = 2000
+    num_leapfrog_steps: int = 100
+    num_warmup: int = 2000
     num_draws: int = 1000
     jitter: float = 0.0  # from the first stage's own point: off it a fixed step may be too long
 

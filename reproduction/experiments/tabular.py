@@ -78,7 +78,7 @@ def run_experiment(
         for group in in_groups(setting, method, _missing(setting, method, repeats, done))
     ]
     with tqdm(total=len(tasks), disable=not progress, unit="task", leave=False) as bar:
-        for task, scored in sweep(carry_out, tasks, jobs=jobs):
+        for task, scored in sweep(carry_out, tasks, n_jobs=jobs):
             for repeat, scores in zip(task.repeats, scored, strict=True):
                 results.append(task.setting.dataset, task.method, repeat, scores)
             _log(task, scored)

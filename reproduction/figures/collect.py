@@ -68,7 +68,7 @@ def keep_predictions(setting: Setting, folder: Path, methods: tuple[str, ...], j
         for method in missing
         for group in runner.in_groups(setting, method, seeds)
     ]
-    for task, samples in sweep(_lines, tasks, jobs=jobs):
+    for task, samples in sweep(_lines, tasks, n_jobs=jobs):
         for seed, sampled in zip(task.repeats, samples, strict=True):
             records[seed].samples[task.method] = sampled
     if missing:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from partialbayes.metrics._common import AnyArray
 
 
@@ -22,7 +22,7 @@ class Traces(NamedTuple):
 
     Attributes:
         psi: At equally spaced steps of training.
-        best: The maximiser of the evidence on the same data, ``Crescent.best_psi()``.
+        best: The maximizer of the evidence on the same data, ``Crescent.best_psi()``.
     """
 
     psi: dict[str, Float[AnyArray, " step"]]
@@ -139,7 +139,7 @@ def save_figure_data(path: Path, records: Mapping[str, Sequence[Record]]) -> Non
                     arrays[place] = np.asarray(value)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
-    write_whole(path, content.getvalue(), mode=0o644)
+    write_atomically(path, content.getvalue(), mode=0o644)
 
 
 def load_figure_data(path: Path) -> dict[str, list[Any]]:

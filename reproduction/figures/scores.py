@@ -95,21 +95,21 @@ def _draw_dots(ax: Any, dots: Sequence[_Dot], datasets: Sequence[str], methods: 
     offsets = dict(zip(methods, np.linspace(-0.36, 0.36, len(methods)), strict=True))
     reach = _reach([dot.value for dot in dots])
     for dot in dots:
-        colour, marker = look(dot.method)
+        color, marker = look(dot.method)
         height = datasets.index(dot.dataset) + offsets[dot.method]
         if abs(dot.value) > reach:
             edge = math.copysign(reach, dot.value)
-            ax.plot(edge, height, marker=">" if edge > 0 else "<", color=colour, markersize=4)
+            ax.plot(edge, height, marker=">" if edge > 0 else "<", color=color, markersize=4)
             side = {"ha": "right" if edge > 0 else "left", "va": "center", "fontsize": 7.5}
-            ax.text(0.97 * edge, height, f"{dot.value:+.2f} ", color=colour, **side)
+            ax.text(0.97 * edge, height, f"{dot.value:+.2f} ", color=color, **side)
             continue
-        face = "white" if dot.hollow else colour
-        looks = {"color": colour, "fmt": marker, "markerfacecolor": face}
+        face = "white" if dot.hollow else color
+        looks = {"color": color, "fmt": marker, "markerfacecolor": face}
         ax.errorbar(dot.value, height, xerr=dot.error, markersize=4, elinewidth=1.2, **looks)
     for method in methods:  # in the legend
         if any(dot.method == method for dot in dots):
-            colour, marker = look(method)
-            ax.plot([], [], marker, color=colour, markersize=4, label=method)
+            color, marker = look(method)
+            ax.plot([], [], marker, color=color, markersize=4, label=method)
     if any(dot.hollow for dot in dots):
         ax.plot(
             [], [], "o", color=style.SOFT, markerfacecolor="white", markersize=4, label="few repeats"
@@ -149,12 +149,12 @@ def mutual_information(novelty: Novelty) -> Any:
         area = float(metrics.auroc(known, unknown))
         sides = (
             (known, style.SOFT, "MNIST"),
-            (unknown, look(method).colour, "Fashion-MNIST, in the method's colour"),
+            (unknown, look(method).color, "Fashion-MNIST, in the method's color"),
         )
-        for values, colour, name in sides:
+        for values, color, name in sides:
             share = np.full(len(values), 1.0 / len(values))
             shown = np.maximum(values, _LEAST)
-            place.hist(shown, bins, weights=share, color=colour, alpha=0.6, label=name, linewidth=0)
+            place.hist(shown, bins, weights=share, color=color, alpha=0.6, label=name, linewidth=0)
         title(place, method)
         place.set(xscale="log", yscale="log")
         corner = {"transform": place.transAxes, "ha": "right", "va": "top", "fontsize": 9}

@@ -1,4 +1,4 @@
-"""One colour and one marker a method, the same in every figure; and figures in the common style."""
+"""One color and one marker a method, the same in every figure; and figures in the common style."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from partialbayes.plots import _style as style
 class Look(NamedTuple):
     """How a method is drawn."""
 
-    colour: str
+    color: str
     marker: str
 
 
-# A family has a colour, its members differ by shade and marker.
+# A family has a color, its members differ by shade and marker.
 _LOOKS = {
     "OHSMC": Look(style.BLUE, "o"),
     "OHSMC-refine": Look("#003f63", "^"),
@@ -37,7 +37,7 @@ _LOOKS = {
 
 
 def look(method: str) -> Look:
-    """Of a method; grey where it has none of its own."""
+    """Of a method; gray where it has none of its own."""
     return _LOOKS.get(method, Look(style.SOFT, "o"))
 
 
@@ -72,8 +72,8 @@ def label_outer(places: Any, across: str, up: str) -> None:
 
 
 def title(place: Any, method: str) -> None:
-    """The name of a method, in its colour."""
-    place.set_title(method, color=look(method).colour, fontsize=10, fontweight="bold")
+    """The name of a method, in its color."""
+    place.set_title(method, color=look(method).color, fontsize=10, fontweight="bold")
 
 
 def legend_below(figure: Any, handles: Any, labels: Any) -> None:

@@ -26,19 +26,19 @@ def parameter_traces(traces: Traces) -> Any:
     figure, places = grid(1, 1, (5.6, 3.6))
     ax = places[0, 0]
     for method, values in traces.psi.items():
-        values, colour = np.asarray(values), look(method).colour
+        values, color = np.asarray(values), look(method).color
         # Methods take different numbers of steps: each over its own training.
         done = np.arange(1, len(values) + 1) / len(values)
         width = len(values) // 50 if len(values) > 500 else 1  # few are shown as they are
         smooth = np.median(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
-        ax.plot(done, values, color=colour, linewidth=0.5, alpha=0.3)
-        ax.plot(done[width // 2 :][: len(smooth)], smooth, color=colour, linewidth=1.6, label=method)
+        ax.plot(done, values, color=color, linewidth=0.5, alpha=0.3)
+        ax.plot(done[width // 2 :][: len(smooth)], smooth, color=color, linewidth=1.6, label=method)
     lines = (
         (float(traces.best), style.INK, "--", "exact maximum, these data"),
         (1.0, style.SOFT, ":", "the data were drawn at"),
     )
-    for value, colour, kind, name in lines:
-        ax.axhline(value, color=colour, linewidth=1.3, linestyle=kind, label=f"{name} {value:.3g}")
+    for value, color, kind, name in lines:
+        ax.axhline(value, color=color, linewidth=1.3, linestyle=kind, label=f"{name} {value:.3g}")
     ax.set(xlabel="share of training", ylabel="ψ", xlim=(0, 1))
     style.legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
@@ -54,7 +54,7 @@ def crescent_posterior(clouds: Clouds) -> Any:
     limits = _limits(clouds, *clouds.samples.values())
     for place, (method, samples) in zip(places, clouds.samples.items(), strict=True):
         _density(place, clouds)
-        _points(place, samples, look(method).colour)
+        _points(place, samples, look(method).color)
         place.set(**limits)
         title(place, method)
     label_outer(places, "φ₀", "φ₁")
@@ -73,7 +73,7 @@ def particle_flow(flow: Flow, clouds: Clouds | None = None) -> Any:
     for index, place in enumerate(places):
         if clouds is not None:
             _density(place, clouds)
-        _points(place, flow.particles[index], look("OHSMC").colour)
+        _points(place, flow.particles[index], look("OHSMC").color)
         place.set_title(f"epoch {int(flow.epochs[index])}, ψ = {float(flow.psi[index]):.2f}")
         place.set(**limits)
     label_outer(places, "φ₀", "φ₁")
@@ -174,17 +174,17 @@ def _density(ax: Any, clouds: Clouds) -> None:
     ax.contour(first, second, density, levels[:-1], colors=[style.SOFT], linewidths=0.6)
 
 
-def _points(ax: Any, samples: Any, colour: str) -> None:
+def _points(ax: Any, samples: Any, color: str) -> None:
     values = np.unique(np.asarray(samples), axis=0)
     size, alpha = (3.0, 0.35) if len(values) > 1 else (25.0, 1.0)  # a point is to be seen
-    ax.scatter(values[:, 0], values[:, 1], s=size, color=colour, alpha=alpha, linewidths=0)
+    ax.scatter(values[:, 0], values[:, 1], s=size, color=color, alpha=alpha, linewidths=0)
 
 
 def _curves(ax: Any, run: Curves, method: str) -> None:
     inputs, curves = np.asarray(run.grid), np.asarray(run.samples[method])
     ax.plot(inputs, curves.T, color=style.SOFT, linewidth=0.6, alpha=0.35)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
-    ax.plot(inputs, curves.mean(axis=0), color=look(method).colour, linewidth=1.5)
+    ax.plot(inputs, curves.mean(axis=0), color=look(method).color, linewidth=1.5)
     ax.plot([], [], color=style.INK, linewidth=1.5, label=f"mean of those {len(curves)}")
     ax.plot(inputs, run.truth, color=style.INK, linewidth=1.1, linestyle="--", label="true function")
     ax.plot(
@@ -210,7 +210,7 @@ def _lines(ax: Any, run: Boundaries, method: str) -> None:
             ax.contour(across, up, one, [0.5], colors=[style.SOFT], linewidths=0.6, alpha=0.45)
     mixture = samples.mean(axis=0)
     if mixture.min() < 0.5 < mixture.max():
-        ax.contour(across, up, mixture, [0.5], colors=[look(method).colour], linewidths=1.6)
+        ax.contour(across, up, mixture, [0.5], colors=[look(method).color], linewidths=1.6)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
     ax.plot([], [], color=style.INK, linewidth=1.6, label=f"mixture of those {len(samples)}")
     labels = np.ravel(run.test_labels)

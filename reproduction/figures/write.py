@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from reproduction.figures import scores as score_figures
 from reproduction.figures import synthetic as figures
 from reproduction.figures.records import load_figure_data
@@ -39,7 +39,7 @@ def write_figures(folder: Path) -> list[Path]:
     for name, figure in drawn.items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=140)
-        write_whole(folder / f"{name}.png", content.getvalue(), mode=0o644)
+        write_atomically(folder / f"{name}.png", content.getvalue(), mode=0o644)
     return [folder / f"{name}.png" for name in drawn]
 
 

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Network, PRNGKey
 from reproduction.networks.conv_relu_pool import conv_relu_pool
 
 
-@recorded("networks.cnn")
+@serializable_builder("networks.cnn")
 def cnn(
     input_shape: Sequence[int] = (28, 28, 1),
     channels: Sequence[int] = (32, 64),
@@ -45,9 +45,9 @@ def cnn(
     if len(input_shape) != 3:
         raise ValueError(f"input_shape must be (height, width, channels), not {input_shape!r}.")
     for name, size in (("hidden", hidden), ("num_outputs", num_outputs)):
-        require_count(name, size, "for example hidden=256.")
+        require_positive_int(name, size, "for example hidden=256.")
     for size in (*input_shape, *channels):
-        require_count("every entry of input_shape and channels", size, "for example (28, 28, 1).")
+        require_positive_int("every entry of input_shape and channels", size, "for example (28, 28, 1).")
     height, width, depth = input_shape
     shrink = 2 ** len(channels)
     if min(height, width) < shrink:

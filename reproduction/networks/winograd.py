@@ -1,6 +1,6 @@
 """Convolutions of 3 × 3 by Winograd's minimal filtering F(2 × 2, 3 × 3).
 
-The two neighbouring values that four inputs d and a filter g make are Aᵀ[(G g) ⊙ (Bᵀ d)]: four
+The two neighboring values that four inputs d and a filter g make are Aᵀ[(G g) ⊙ (Bᵀ d)]: four
 products where the sum itself has six. In two dimensions each of the three transforms goes along
 both, and windows of 2 × 2 come from the 4 × 4 inputs around them by 16 products in place of 36.
 """

@@ -6,7 +6,7 @@ from partialbayes.metrics._registry import EXPLAINED
 
 TRACKS = {
     "paper": "The paper's settings; the noise of regressions has variance 1, and the targets of the UCI "
-    "tables are standardised, also in the scores. RMSE, ECE and accuracy are given of the mixture of "
+    "tables are standardized, also in the scores. RMSE, ECE and accuracy are given of the mixture of "
     "all particles and, as in the paper, of single particles, averaged.",
     "best": "What the methods can do: the noise is learned. Every method has the same model of the "
     "noise, the same budget and the same rule of selection. The seven regression tables are split in "
@@ -16,18 +16,18 @@ TRACKS = {
 SCORES = {
     **EXPLAINED,
     "validation_nlpd": "NLPD on the validation rows, which the posterior was chosen by; on the scale of "
-    "training, where targets are standardised",
+    "training, where targets are standardized",
     "auroc_mutual_information": "how well mutual information tells Fashion-MNIST from digits",
     "auroc_entropy": "how well the entropy of the predicted probabilities tells them apart",
     "psi": "the learned ψ of the crescent",
-    "best_psi": "the maximiser of the evidence on the same data, by quadrature",
+    "best_psi": "the maximizer of the evidence on the same data, by quadrature",
     "psi_error": "the distance of the two",
     "ks_phi0": "Kolmogorov–Smirnov distance of φ₀'s samples to its posterior at the best ψ",
     "ks_phi1": "the same of φ₁",
     "seconds": "time of a run, on the machine it was run on",
 }
 
-_MISSING_LINE = "There is no coloured line where the mixture is on one side of 1/2 all over."
+_MISSING_LINE = "There is no colored line where the mixture is on one side of 1/2 all over."
 CAPTIONS = {
     "traces": "ψ over training, of run 0. MAP-HMC, SWAG, SGSMC-HMC and OHSMC-refine are not drawn: "
     "their ψ is that of MAP, SGSMC and OHSMC.",

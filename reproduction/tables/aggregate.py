@@ -128,7 +128,7 @@ def _sorted(runs: Runs) -> Runs:
     return {key: runs[key] for key in sorted(runs, key=places.__getitem__)}
 
 
-def summarise(runs: Runs, track: str) -> list[Row]:
+def summarize(runs: Runs, track: str) -> list[Row]:
     """Means and standard errors, and what the paper published for them.
 
     Args:

@@ -53,7 +53,7 @@ not methods with less than half of the repeats of others. The paper's RMSE, ECE 
 averages over particles and stand beside ours of that kind; where "of particles" is not said, ours are
 of the mixture. Differences to OHSMC are over the repeats that both finished; below two standard
 errors they are a tie. Where the best is a target (coverage 0.90, an error of zero) they are those of
-the distance to it. The validation NLPD is on the scale of training, where targets are standardised.
+the distance to it. The validation NLPD is on the scale of training, where targets are standardized.
 Repeats on one table of data share rows, so their errors are somewhat too small. †
 Some runs diverged and are in no mean."""
 
@@ -72,7 +72,7 @@ def table_text(
         experiment: For the title.
         track: ``"paper"`` or ``"best"``.
         runs: From `read_runs`.
-        rows: From `summarise`.
+        rows: From `summarize`.
         differences: From `paired`.
         notes: What a reader has to know of a data set.
     """

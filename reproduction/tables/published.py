@@ -129,7 +129,7 @@ def published(
         method: As in the paper's tables.
         metric: Such as ``"rmse"``, or ``"rmse_particles"``, which is what the paper's is.
         track: What they are to stand beside. In ``"best"`` the UCI regressions are in the units of the
-            data; the paper's figures are of standardised targets, and there is none to compare with.
+            data; the paper's figures are of standardized targets, and there is none to compare with.
 
     Example:
         >>> from reproduction.tables.published import published

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partialbayes._utils.atomic import write_whole
-from reproduction.tables.aggregate import Difference, Row, paired, read_runs, summarise
+from partialbayes._utils.atomic import write_atomically
+from reproduction.tables.aggregate import Difference, Row, paired, read_runs, summarize
 from reproduction.tables.markdown import table_text
 
 
@@ -35,7 +35,7 @@ def write_tables(folder: Path, experiment: str) -> None:
     runs = read_runs(folder / "per_run.csv")
     settings = folder / "settings.json"
     notes = notes_of(json.loads(settings.read_text())) if settings.exists() else {}
-    rows, differences = summarise(runs, track), paired(runs)
+    rows, differences = summarize(runs, track), paired(runs)
     _write(folder / "table.csv", _csv(Row._fields, rows))
     _write(folder / "differences.csv", _csv(Difference._fields, differences))
     _write(folder / "table.md", table_text(experiment, track, runs, rows, differences, notes))
@@ -91,4 +91,4 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    write_whole(path, text.encode(), mode=0o644)
+    write_atomically(path, text.encode(), mode=0o644)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 import partialbayes as pb
-from partialbayes.algorithms._ekf import linearise
+from partialbayes.algorithms._ekf import linearize
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.samplers._laplace import exact_hessian, gauss_newton
 from reproduction.networks import conv_relu_pool as convolution
 from reproduction.networks.cnn import cnn
@@ -151,7 +151,7 @@ def forms(jaxpr):
 
 NETWORK = cnn((4, 4, 1), (4, 2), 4, 3)
 IMAGES = jnp.asarray(RNG.normal(size=(6, 4, 4, 1)), np.float32)
-BATCH = whole(IMAGES, jnp.asarray([0, 1, 2, 0, 1, 2]))
+BATCH = full_batch(IMAGES, jnp.asarray([0, 1, 2, 0, 1, 2]))
 
 
 def test_one_product_for_all_particles_and_no_gradient_that_nobody_needs():
@@ -197,7 +197,7 @@ def test_what_the_kalman_filter_and_laplace_differentiate(monkeypatch):
         @jax.jit
         def derivatives(phi, psi):
             return (
-                linearise(model, psi, BATCH, phi),
+                linearize(model, psi, BATCH, phi),
                 gauss_newton(model, psi, BATCH, phi)(phi),
                 exact_hessian(model, psi, BATCH, phi)(phi),
             )

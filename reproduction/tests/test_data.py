@@ -110,7 +110,7 @@ def test_the_standard_splits():
 
 
 @needs_data
-def test_images_in_shades_of_grey_with_the_right_classes(monkeypatch):
+def test_images_in_shades_of_gray_with_the_right_classes(monkeypatch):
     monkeypatch.setenv(files.DATA_VARIABLE, str(FOLDER))
     loaded = data.fashion_mnist()
     assert loaded.train_inputs.shape == (60000, 28, 28, 1)

@@ -101,7 +101,7 @@ def test_a_panel_each(name):
     assert all(ax.has_data() for ax in axes)
     assert named(axes)
     for ax, method in zip(axes, titles, strict=True):
-        assert method not in METHODS or ax.title.get_color() == look(method).colour
+        assert method not in METHODS or ax.title.get_color() == look(method).color
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_dot_far_off_stands_at_the_edge_with_its_number():
 def test_methods_look_different():
     names = ["OHSMC", "OHSMC-refine", "OHSMC-ensemble", "MAP", "Deep ensemble", "MAP-Laplace"]
     names += ["MAP-HMC", "SGSMC-HMC", "SWAG", "VB", "MC", "MC-evidence", "SMC", "OHSMC-forgetting"]
-    assert len({look(name).colour for name in names}) == len(names)
-    assert look("a new one").colour == style.SOFT
+    assert len({look(name).color for name in names}) == len(names)
+    assert look("a new one").color == style.SOFT
 
 
 def test_data_come_back(tmp_path):

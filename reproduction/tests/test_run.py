@@ -52,7 +52,12 @@ def test_the_settings_are_the_papers():
         assert (setting.ou_time, setting.swag.rank, setting.walk_variance) == (0.1, 50, 0.01)
         assert "MAP-HMC" in setting.methods
     hmc = regression.hmc
-    assert (hmc.step_size, hmc.num_leapfrog, hmc.num_burn_in, hmc.num_draws) == (0.01, 100, 2000, 1000)
+    assert (hmc.step_size, hmc.num_leapfrog_steps, hmc.num_warmup, hmc.num_draws) == (
+        0.01,
+        100,
+        2000,
+        1000,
+    )
     images = mnist.MnistSetting()
     assert (images.train_rows, images.validation_rows, images.test_rows) == (50_000, 10_000, 10_000)
     assert (images.batch_size, images.rate, images.epochs) == (100, 0.002, 10)
@@ -296,10 +301,10 @@ def test_a_diverged_run_of_mnist_is_no_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("method", ["MAP", "SWAG"])
 def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, monkeypatch, method):
     """Unless a second stage was to follow, which is then missing."""
-    kept = pb.Fit(None, None, {})
+    kept = pb.types.Fit(None, None, {})
 
     def diverges(*arguments, **others):
-        raise pb.TrainingDivergedError(12, kept, "", "it diverged.")
+        raise pb.errors.TrainingDivergedError(12, kept, "", "it diverged.")
 
     monkeypatch.setattr(mnist, "fit", diverges)
     model = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian())

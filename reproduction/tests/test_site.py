@@ -34,7 +34,7 @@ RUN = {
 
 
 def png(width=300, height=200):
-    """A grey picture."""
+    """A gray picture."""
 
     def chunk(kind, content):
         ending = struct.pack(">I", zlib.crc32(kind + content))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from reproduction.tables.aggregate import paired, read_runs, summarise
+from reproduction.tables.aggregate import paired, read_runs, summarize
 from reproduction.tables.markdown import rounded
 from reproduction.tables.published import DATASETS, METHODS, PAPER, published
 from reproduction.tables.write import read_rows, write_tables
@@ -89,7 +89,7 @@ def test_whole_tables(tmp_path):
 def test_rows_are_read_back(tmp_path):
     written(tmp_path, REGRESSION, "regression")
     folder = tmp_path / "regression" / "paper"
-    rows = summarise(read_runs(folder / "per_run.csv"), "paper")
+    rows = summarize(read_runs(folder / "per_run.csv"), "paper")
     back = read_rows(folder / "table.csv")
     assert [row[:3] for row in back] == [row[:3] for row in rows]
     assert back[-1] == rows[-1]  # no figure of the paper

@@ -5,7 +5,7 @@ Every target of a path has the form
     π_t(φ) ∝ π(φ) Π_n p(y_n | φ; ψ)^{λ_{t,n}},    λ_0 = 0, λ_T = 1,
 
 so a path is a table of exponents λ, one row per target and one column per data point. Ones that
-fill up block by block anneal by data; a row of equal numbers is a temperature. `between` makes the
+fill up block by block anneal by data; a row of equal numbers is a temperature. `bridge` makes the
 target a kernel must leave invariant, π_{t−1}, and the potential that follows, π_t / π_{t−1}, from
 the same two rows: they cannot disagree.
 """
@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count
-from partialbayes._utils.jaxprs import stage
-from partialbayes.model._batch import filled
+from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.jaxprs import partially_evaluate
+from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
 from partialbayes.weights import effective_sample_size
 
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 
-Schedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
+AnnealingSchedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
 """Number of rows in the batch -> exponents, from all zero to all one."""
 
 
-class Family(NamedTuple):
+class TargetFamily(NamedTuple):
     """The densities π(φ) Π_n p(y_n | φ)^{λ_n} of one data set at one ψ.
 
     Attributes:
@@ -58,15 +58,15 @@ class Family(NamedTuple):
     num_rows: int
 
 
-def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
+def posterior_family(model: Model, psi: Psi, batch: Batch) -> TargetFamily:
     """The family of a batch at ψ; the rows after those asked for are not evaluated."""
-    batch = filled(batch)  # before it is cut: the first rows may all be masked
+    batch = overwrite_masked_rows(batch)  # before it is cut: the first rows may all be masked
 
     def log_likelihood(phi: Phi, rows: int) -> Float[Array, " rows"]:
         inputs, targets, mask = jax.tree.map(lambda leaf: leaf[:rows], batch[:3])
         return model.log_likelihood(phi, psi, Batch(inputs, targets, mask, batch.scale))
 
-    return Family(
+    return TargetFamily(
         sample_prior=lambda key, num: model.sample_prior(key, psi, num),
         log_prior=lambda phi: model.log_prior(phi, psi),
         log_likelihood=log_likelihood,
@@ -76,13 +76,17 @@ def posterior_family(model: Model, psi: Psi, batch: Batch) -> Family:
     )
 
 
-def staged(family: Family) -> Family:
+def prestage(family: TargetFamily) -> TargetFamily:
     """The same family, with all that φ does not reach computed here and now."""
-    everything = stage(lambda phi: family.log_likelihood(phi, family.num_rows), family.prior.mean)
+    everything = partially_evaluate(
+        lambda phi: family.log_likelihood(phi, family.num_rows), family.prior.mean
+    )
     return family._replace(log_likelihood=lambda phi, rows: everything(phi)[:rows])
 
 
-def between(family: Family, before: Float[Array, " seen"], after: Float[Array, " example"]) -> Target:
+def bridge(
+    family: TargetFamily, before: Float[Array, " seen"], after: Float[Array, " example"]
+) -> Target:
     """One link of a path: the target to be left invariant, and the potential to the next.
 
     Args:
@@ -111,7 +115,7 @@ def _cumulative(rows: int, ends: Sequence[int]) -> Float[np.ndarray, "target exa
     return (np.arange(rows)[None, :] < np.asarray([0, *ends])[:, None]).astype(float)
 
 
-def blocks(size: int = 1) -> Schedule:
+def blocks(size: int = 1) -> AnnealingSchedule:
     """Data come in ``size`` rows at a time; one by one by default.
 
     Args:
@@ -127,7 +131,7 @@ def blocks(size: int = 1) -> Schedule:
                [1., 1., 0.],
                [1., 1., 1.]])
     """
-    require_count("size", size, "blocks(1) takes the rows one by one.")
+    require_positive_int("size", size, "blocks(1) takes the rows one by one.")
 
     def schedule(rows: int) -> Float[np.ndarray, "target example"]:
         return _cumulative(rows, [*range(size, rows, size), rows])
@@ -135,7 +139,7 @@ def blocks(size: int = 1) -> Schedule:
     return schedule
 
 
-def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
+def geometric_blocks(first: int = 1, ratio: float = 2.0) -> AnnealingSchedule:
     """Data come in blocks such that the number of rows seen grows by a factor each time.
 
     Early data change the posterior most, so early blocks are small; there are about
@@ -153,7 +157,7 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
         >>> pb.annealing.geometric_blocks()(5).sum(axis=1)
         array([0., 1., 2., 4., 5.])
     """
-    require_count("first", first, "the number of rows in the first block.")
+    require_positive_int("first", first, "the number of rows in the first block.")
     if not ratio > 1.0:
         raise ValueError(f"ratio must be more than 1, not {ratio!r}; 2 doubles the rows seen each time.")
 
@@ -166,7 +170,7 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> Schedule:
     return schedule
 
 
-def tempering(temperatures: Sequence[float] | Any) -> Schedule:
+def tempering(temperatures: Sequence[float] | Any) -> AnnealingSchedule:
     """All data come in together, at a power that grows from 0 to 1.
 
     Args:
@@ -194,7 +198,7 @@ def tempering(temperatures: Sequence[float] | Any) -> Schedule:
     return lambda rows: np.repeat(powers[:, None], rows, axis=1)
 
 
-def as_exponents(schedule: Schedule, rows: int) -> Float[np.ndarray, "target example"]:
+def as_exponents(schedule: AnnealingSchedule, rows: int) -> Float[np.ndarray, "target example"]:
     """The table of a schedule, after a check of its shape and ends."""
     table = np.asarray(schedule(rows))
     if table.ndim != 2 or table.shape[1] != rows or np.any(table[0] != 0) or np.any(table[-1] != 1):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.types import Posterior
 
 __all__ = [
@@ -82,7 +82,7 @@ class Snapshots:
     """
 
     def __init__(self, every: int) -> None:
-        require_count("every", every, "a number of steps.")
+        require_positive_int("every", every, "a number of steps.")
         self.every = every
         self.steps: list[int] = []
         self.posteriors: list[Posterior] = []

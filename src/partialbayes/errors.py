@@ -19,8 +19,8 @@ class TrainingDivergedError(RuntimeError):
 
     Example:
         >>> import partialbayes as pb
-        >>> error = pb.TrainingDivergedError(12, None, "Try a smaller learning rate.")
-        >>> error.step, error.fit  # except pb.TrainingDivergedError as error: …
+        >>> error = pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+        >>> error.step, error.fit  # except pb.errors.TrainingDivergedError as error: …
         (12, None)
     """
 
@@ -51,8 +51,8 @@ class StalledError(RuntimeError):
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> error = pb.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
-        >>> float(error.temperatures[-1])  # except pb.StalledError as error: …
+        >>> error = pb.errors.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
+        >>> float(error.temperatures[-1])  # except pb.errors.StalledError as error: …
         0.2
     """
 
@@ -94,7 +94,7 @@ class CheckpointError(RuntimeError):
         >>> import partialbayes as pb
         >>> try:
         ...     pb.load("nowhere")
-        ... except pb.CheckpointError:
+        ... except pb.errors.CheckpointError:
         ...     print("there is no such folder")
         there is no such folder
     """

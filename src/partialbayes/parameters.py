@@ -1,7 +1,7 @@
 """Parameters of likelihoods and priors: fixed numbers, learned along with ψ, or sampled with φ.
 
 A learned or sampled parameter is kept in coordinates without constraints (a positive number by its
-logarithm), so that an optimiser or a Markov kernel may move it anywhere.
+logarithm), so that an optimizer or a Markov kernel may move it anywhere.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.recipes import recordable
+from partialbayes._utils.recipes import serializable_argument
 from partialbayes.types import Latent, PriorBuilder
 
 
-@recordable
+@serializable_argument
 class Learned(NamedTuple):
     """A parameter to be learned, inside ψ, and where it starts."""
 
     start: Any
 
 
-@recordable
+@serializable_argument
 class Sampled(NamedTuple):
     """A parameter to be sampled, inside φ: where it starts, and its prior."""
 
@@ -112,7 +112,7 @@ class Parameter(NamedTuple):
     value: Callable[[PyTree, dict[str, Array]], Array]
 
 
-def parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Parameter:
+def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Parameter:
     """A parameter from what a user may write: a number or array, `learned` or `sampled`."""
     chosen = value.start if isinstance(value, Learned | Sampled) else value
     constraint.require(name, chosen)
@@ -137,7 +137,7 @@ class Parameters(NamedTuple):
     values: Callable[[dict[str, PyTree], dict[str, Array]], dict[str, Array]]
 
 
-def several(parameters: dict[str, Parameter]) -> Parameters:
+def parameter_dict(parameters: dict[str, Parameter]) -> Parameters:
     """Put parameters together."""
     starts = {name: entry.init for name, entry in parameters.items()}
 

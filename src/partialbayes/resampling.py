@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count, require_positive
-from partialbayes.parallel._sharding import everywhere, over_particles
+from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.parallel._sharding import replicate, shard_particles
 from partialbayes.types import Particles, PRNGKey, Resampler
 from partialbayes.weights import (
     effective_sample_size,
@@ -53,20 +53,20 @@ def _by_index(draw: Callable[[PRNGKey, Weights], Ancestors]) -> Resampler:
 
     def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
         # A sum of weights off by rounding is mended here.
-        ancestors = everywhere(draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32))
+        ancestors = replicate(draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32))
         log_weights = uniform_log_weights(ancestors.shape[0])
-        return Particles(gathered(particles.values, ancestors), log_weights), ancestors
+        return Particles(gather(particles.values, ancestors), log_weights), ancestors
 
     resample.__doc__, resample.__name__ = draw.__doc__, draw.__name__
     return resample
 
 
-def gathered(values: Float[Array, "particle dim"], indices: Int[Array, " num"]) -> Array:
+def gather(values: Float[Array, "particle dim"], indices: Int[Array, " num"]) -> Array:
     """The particles of these indices; on several devices each gets all of them and keeps its own.
 
     φ is small: of all ways to bring copies to where they belong this one has a cost known beforehand.
     """
-    return over_particles(everywhere(values)[indices])
+    return shard_particles(replicate(values)[indices])
 
 
 def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num"]:
@@ -98,7 +98,7 @@ def stratified_indices(key: PRNGKey, weights: Weights, num: int) -> Int[Array, "
     return _by_counting(weights, jax.random.uniform(key, (num,), weights.dtype), num)
 
 
-def thinned(key: PRNGKey, particles: Particles, num: int) -> Particles:
+def subsample(key: PRNGKey, particles: Particles, num: int) -> Particles:
     """So many particles drawn by weight, of every member of an ensemble; all, if there are no more.
 
     A member keeps its own weight, and its particles share it.
@@ -108,7 +108,7 @@ def thinned(key: PRNGKey, particles: Particles, num: int) -> Particles:
         return particles
     if log_weights.ndim == 2:
         keys = jax.random.split(key, log_weights.shape[0])
-        return jax.vmap(lambda *member: thinned(member[0], Particles(*member[1:]), num))(
+        return jax.vmap(lambda *member: subsample(member[0], Particles(*member[1:]), num))(
             keys, values, log_weights
         )
     total = jax.nn.logsumexp(log_weights)
@@ -122,8 +122,9 @@ def stratified(key: PRNGKey, weights: Weights) -> Ancestors:
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
-        >>> particles = pb.Particles(jnp.arange(3.0)[:, None], jnp.array([-jnp.inf, 0.0, -jnp.inf]))
-        >>> resampled, ancestors = pb.stratified(jax.random.key(0), particles)
+        >>> log_weights = jnp.array([-jnp.inf, 0.0, -jnp.inf])
+        >>> particles = pb.types.Particles(jnp.arange(3.0)[:, None], log_weights)
+        >>> resampled, ancestors = pb.resampling.stratified(jax.random.key(0), particles)
         >>> ancestors.tolist()
         [1, 1, 1]
     """
@@ -136,7 +137,7 @@ def systematic(key: PRNGKey, weights: Weights) -> Ancestors:
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
     """
     return _by_counting(weights, jax.random.uniform(key, (1,), weights.dtype), weights.shape[0])
 
@@ -151,7 +152,7 @@ def multinomial(key: PRNGKey, weights: Weights) -> Ancestors:
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.multinomial)
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.multinomial)
     """
     return _independent(key, weights)
 
@@ -162,7 +163,7 @@ def residual(key: PRNGKey, weights: Weights) -> Ancestors:
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.residual)
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.residual)
     """
     size = weights.shape[0]
     expected = size * weights
@@ -187,7 +188,7 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.systematic)
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(
@@ -210,7 +211,7 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
 def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: int = 100) -> Resampler:
     """Carry the weighted particles to equally weighted ones at the least squared distance.
 
-    With every coordinate in units of its standard deviation, the plan T minimises
+    With every coordinate in units of its standard deviation, the plan T minimizes
     Σ_ij T_ij |φ_i − φ_j|² less ``entropy`` times its own entropy, where rows sum to 1/J and columns to
     w_j; the new particles are φ'_i = J Σ_j T_ij φ_j (Corenflos et al. 2021). Averages shrink the cloud,
     so it is stretched back: the mean and the variance of every coordinate are kept exactly, other
@@ -218,7 +219,7 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
     and J² in memory.
 
     Args:
-        entropy: Strength of the regularisation, as a share of the mean squared distance.
+        entropy: Strength of the regularization, as a share of the mean squared distance.
         num_iterations: Iterations of Sinkhorn's algorithm; a smaller entropy needs more.
 
     Raises:
@@ -227,10 +228,10 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.optimal_transport())
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.optimal_transport())
     """
     require_positive("entropy", entropy)
-    require_count("num_iterations", num_iterations, "for example num_iterations=100.")
+    require_positive_int("num_iterations", num_iterations, "for example num_iterations=100.")
 
     def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
         values, log_weights = particles
@@ -252,7 +253,7 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
             return -jax.nn.logsumexp((columns + log_weights)[None, :] - costs, axis=1)
 
         columns = jax.lax.fori_loop(0, num_iterations, balance, jnp.zeros_like(log_weights))
-        # Each row of J T, normalised: where one new particle comes from.
+        # Each row of J T, normalized: where one new particle comes from.
         shares = jax.nn.softmax((columns + log_weights)[None, :] - costs, axis=1)
         moved = shares @ standard
         # This takes away what finitely many iterations have left of the mean's error, too.
@@ -283,10 +284,10 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
 
     Example:
         >>> import partialbayes as pb
-        >>> resample = pb.when_ess_below(0.5, pb.resampling.islands(4, every=10))
+        >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.islands(4, every=10))
     """
-    require_count("num_islands", num_islands, "for example the number of devices.")
-    require_count("every", every, "how many resamplings there are to one exchange.")
+    require_positive_int("num_islands", num_islands, "for example the number of devices.")
+    require_positive_int("every", every, "how many resamplings there are to one exchange.")
     if scheme not in (stratified, systematic, multinomial, residual):
         raise ValueError(
             "scheme must be one that copies particles: stratified, systematic, multinomial or residual. "
@@ -309,19 +310,19 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
 
     def within(key: PRNGKey, particles: Particles) -> tuple[Particles, Int[Array, " particle"]]:
         values, log_weights = particles
-        own = over_particles(values.reshape(num_islands, -1, values.shape[1]))
+        own = shard_particles(values.reshape(num_islands, -1, values.shape[1]))
         shares = log_weights.reshape(num_islands, -1)
         totals = jax.nn.logsumexp(shares, axis=1, keepdims=True)
         # An island without any weight has no shares: any will do.
         shares = jnp.where(totals > -jnp.inf, shares - jnp.where(totals > -jnp.inf, totals, 0.0), 0.0)
         nothing = jnp.zeros((*shares.shape, 0), values.dtype)  # where to copy from is all that is asked
         keys = jax.random.split(key, num_islands)
-        drawn, ancestors = jax.vmap(scheme)(keys, Particles(nothing, everywhere(shares)))
-        ancestors = everywhere(ancestors)  # drawn by every device, as the log-weights are
-        copied = over_particles(jax.vmap(lambda island, places: island[places])(own, ancestors))
+        drawn, ancestors = jax.vmap(scheme)(keys, Particles(nothing, replicate(shares)))
+        ancestors = replicate(ancestors)  # drawn by every device, as the log-weights are
+        copied = shard_particles(jax.vmap(lambda island, places: island[places])(own, ancestors))
         first = jnp.arange(num_islands, dtype=ancestors.dtype)[:, None] * own.shape[1]
         weighted = Particles(
-            over_particles(copied.reshape(values.shape)), (drawn.log_weights + totals).reshape(-1)
+            shard_particles(copied.reshape(values.shape)), (drawn.log_weights + totals).reshape(-1)
         )
         return weighted, (first + ancestors).reshape(-1)
 

@@ -2,16 +2,16 @@
 
 Two letters run through everything: **phi** (φ) is the stochastic part of the weights, one flat
 vector of ``dim`` numbers per particle; **psi** (ψ) is the deterministic rest, a pytree.
-Weights of particles live in the log domain, normalised: ``logsumexp(log_weights) == 0``.
+Weights of particles live in the log domain, normalized: ``logsumexp(log_weights) == 0``.
 
 Example:
     >>> import jax, partialbayes as pb
     >>> from partialbayes.types import Chunks, Likelihood, Moments, Move, Prior
-    >>> model = pb.in_chunks(pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian()), 100)
+    >>> model = pb.model.with_chunks(pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian()), 100)
     >>> isinstance(model.likelihood, Likelihood), isinstance(model.prior, Prior), model.chunks
     (True, True, Chunks(particles=100, rows=None))
     >>> phi, psi = model.init(jax.random.key(0))  # Params; psi is a Psi
-    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.forgetting(), Move)
+    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.kernels.forgetting(), Move)
     (True, True)
 """
 
@@ -19,14 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
-
-if TYPE_CHECKING:
-    pass
 
 PRNGKey: TypeAlias = Key[Array, ""]
 """A typed key of ``jax.random``."""
@@ -48,11 +45,11 @@ class Particles(NamedTuple):
     """A weighted cloud: Σ_j exp(log_weights[j]) δ(values[j]).
 
     In the posterior of an ensemble both arrays have one more, leading, member axis, and the
-    weights are normalised over members and particles together.
+    weights are normalized over members and particles together.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> cloud = pb.Particles(jnp.zeros((4, 2)), jnp.full(4, -jnp.log(4.0)))
+        >>> cloud = pb.types.Particles(jnp.zeros((4, 2)), jnp.full(4, -jnp.log(4.0)))
     """
 
     values: Float[Array, "*member particle dim"]
@@ -71,7 +68,7 @@ class Batch(NamedTuple):
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> x = jnp.ones((8, 1))
-        >>> half = pb.Batch(x, x, mask=jnp.arange(8) < 4, scale=jnp.asarray(2.0))  # 4 of 8 rows count
+        >>> half = pb.types.Batch(x, x, mask=jnp.arange(8) < 4, scale=jnp.asarray(2.0))  # 4 rows count
     """
 
     inputs: PyTree
@@ -115,7 +112,9 @@ class Network(NamedTuple):
 
     Example:
         >>> import jax, partialbayes as pb
-        >>> line = pb.Network(lambda key: {"w": jax.random.normal(key, (2, 1))}, lambda p, x: x @ p["w"])
+        >>> def init(key):
+        ...     return {"w": jax.random.normal(key, (2, 1))}
+        >>> line = pb.types.Network(init, apply=lambda params, x: x @ params["w"])
         >>> pb.partial_bnn(line, "w", pb.gaussian()).split.dim
         2
     """
@@ -254,7 +253,7 @@ class Model(NamedTuple):
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
             ``split.dim`` is its length.
-        chunks: How much is done at a time, in training and in prediction; see `in_chunks`.
+        chunks: How much is done at a time, in training and in prediction; see `with_chunks`.
         recipes: How its network, likelihood and prior were made, None where that is not known;
             what `save` writes down.
 
@@ -313,7 +312,7 @@ class Moved(NamedTuple):
     state: PyTree
 
 
-class Move(NamedTuple):
+class Kernel(NamedTuple):
     """A Markov kernel on the whole cloud, with memory.
 
     Attributes:
@@ -333,8 +332,8 @@ class Move(NamedTuple):
     keeps_target: bool = True
 
 
-class Kernel(NamedTuple):
-    """A Markov kernel on one particle, the log-density given at call time; see `lift`.
+class ParticleKernel(NamedTuple):
+    """A Markov kernel on one particle, the log-density given at call time; see `from_mcmc`.
 
     The signatures are BlackJAX's, so that ``Kernel(blackjax.nuts.init, step)`` is one, where
     ``step`` is ``blackjax.nuts.build_kernel()`` with its parameters filled in.
@@ -387,9 +386,9 @@ class Algorithm(NamedTuple):
             state do not change.
         posterior: ``state -> Posterior``.
         finish: ``(key, posterior, data) -> (posterior, report)``, called once after training with
-            the best posterior and all the data; None if there is nothing left to do. See `then`.
+            the best posterior and all the data; None if there is nothing left to do. See `two_stage`.
         restart: ``(state, posterior) -> state`` that goes on from a posterior of the same shapes;
-            None if a posterior does not say where to go on. See `follow`.
+            None if a posterior does not say where to go on. See `online.start`.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -408,13 +407,13 @@ class Algorithm(NamedTuple):
     restart: Callable[[Any, Posterior], Any] | None = None
 
 
-_BIAS_NAMES = ("bias", "b")
+BIAS_NAMES = ("bias", "b")
 
 
-_SCALE_NAMES = ("scale", "gamma")
+SCALE_NAMES = ("scale", "gamma")
 
 
-WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *_BIAS_NAMES, *_SCALE_NAMES)
+WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *BIAS_NAMES, *SCALE_NAMES)
 
 
 class Leaf(NamedTuple):
@@ -430,7 +429,7 @@ class Leaf(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.where(lambda leaf: leaf.name == "kernel" and leaf.fan_in > 10)
+        >>> chosen = pb.subsets.where(lambda leaf: leaf.name == "kernel" and leaf.fan_in > 10)
     """
 
     path: str
@@ -473,7 +472,7 @@ class Split:
             latents.
         masks: For each leaf, which of its weights are stochastic.
         dim: The length of φ.
-        split: ``params -> (phi, psi)``; latents take their starting values.
+        flatten: ``params -> (phi, psi)``; latents take their starting values.
         merge: ``(phi, psi) -> params``.
         latents: ``phi -> {name: array}``, the likelihood's random parameters.
 
@@ -487,7 +486,7 @@ class Split:
     leaves: tuple[Leaf, ...]
     masks: tuple[Bool[np.ndarray, ...], ...]
     dim: int
-    split: Callable[[PyTree], tuple[Array, dict[str, Array]]]
+    flatten: Callable[[PyTree], tuple[Array, dict[str, Array]]]
     merge: Callable[[Array, dict[str, Array]], PyTree]
     latents: Callable[[Array], dict[str, Array]] = lambda phi: {}
 
@@ -500,7 +499,7 @@ class Split:
         Example:
             >>> import jax, partialbayes as pb
             >>> network = pb.mlp([2, 3, 1])
-            >>> print(pb.split_weights(network.init(jax.random.key(0)), "layers/0/*").describe())
+            >>> print(pb.model.split_weights(network.init(jax.random.key(0)), "layers/0/*").describe())
             path             shape   weights  side
             layers/0/bias    (3,)          3  phi
             layers/0/kernel  (2, 3)        6  phi
@@ -542,20 +541,21 @@ class History(NamedTuple):
     """What happened, step by step.
 
     Attributes:
-        steps: Every scalar of the algorithm's info, one value per step.
-        evaluated: The steps after which validation was scored (counted from 1).
+        metrics: Every scalar of the algorithm's info, one value per step.
+        eval_steps: The steps after which validation was scored (counted from 1).
         validation_nlpd: The score there; empty if there was no validation data.
         best_step: The step whose posterior was returned.
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
+        >>> scores = np.array([2.0, 1.0, 1.5])
+        >>> history = pb.types.History({"loss": np.ones(9)}, np.array([3, 6, 9]), scores, best_step=6)
         >>> history.validation_nlpd.min()
         np.float64(1.0)
     """
 
-    steps: dict[str, Float[np.ndarray, " step"]]
-    evaluated: Int[np.ndarray, " evaluation"]
+    metrics: dict[str, Float[np.ndarray, " step"]]
+    eval_steps: Int[np.ndarray, " evaluation"]
     validation_nlpd: Float[np.ndarray, " evaluation"]
     best_step: int
 
@@ -571,7 +571,7 @@ class Fit(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.Fit._fields  # of trained = pb.fit(...)
+        >>> pb.types.Fit._fields  # of trained = pb.fit(...)
         ('posterior', 'history', 'report', 'interrupted')
     """
 

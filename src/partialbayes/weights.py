@@ -1,4 +1,4 @@
-"""Log-weights: normalise, reweight, effective sample size, weighted moments and quantiles."""
+"""Log-weights: normalize, reweight, effective sample size, weighted moments and quantiles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from partialbayes.parallel._sharding import everywhere
+from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Particles, Scalar
 
 
@@ -20,19 +20,19 @@ def uniform_log_weights(num_particles: int) -> Float[Array, " particle"]:
 def reweight(
     particles: Particles, log_potentials: Float[Array, " particle"]
 ) -> tuple[Particles, Scalar]:
-    """Multiply the weights by potentials G and normalise.
+    """Multiply the weights by potentials G and normalize.
 
     Returns:
         The particles with log w_j ← log w_j + log G_j − log Σ_i w_i G_i, and the last term, the
         increment of the log-evidence.
     """
-    log_weights = particles.log_weights + everywhere(log_potentials)
+    log_weights = particles.log_weights + replicate(log_potentials)
     increment = jax.nn.logsumexp(log_weights)
     return particles._replace(log_weights=log_weights - increment), increment
 
 
 def effective_sample_size(log_weights: Float[Array, " particle"]) -> Scalar:
-    """1 / Σ_j w_j² for normalised weights: J when they are equal, 1 when one has it all."""
+    """1 / Σ_j w_j² for normalized weights: J when they are equal, 1 when one has it all."""
     return jnp.exp(-jax.nn.logsumexp(2.0 * log_weights))
 
 
@@ -43,14 +43,14 @@ def weighted_mean(particles: Particles) -> Float[Array, " dim"]:
 
 def weighted_covariance(particles: Particles) -> Float[Array, "dim dim"]:
     """Σ_j w_j (φ_j − m)(φ_j − m)ᵀ, the covariance of the cloud itself."""
-    centred = particles.values - weighted_mean(particles)[None, :]
-    return (centred * jnp.exp(particles.log_weights)[:, None]).T @ centred
+    centered = particles.values - weighted_mean(particles)[None, :]
+    return (centered * jnp.exp(particles.log_weights)[:, None]).T @ centered
 
 
 def weighted_variance(particles: Particles) -> Float[Array, " dim"]:
     """The diagonal of `weighted_covariance`."""
-    centred = particles.values - weighted_mean(particles)[None, :]
-    return jnp.exp(particles.log_weights) @ jnp.square(centred)
+    centered = particles.values - weighted_mean(particles)[None, :]
+    return jnp.exp(particles.log_weights) @ jnp.square(centered)
 
 
 def weighted_quantile(

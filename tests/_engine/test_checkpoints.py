@@ -57,7 +57,7 @@ def test_tree_comes_back_exactly(tmp_path):
 
 def test_resumed_run_is_bit_identical(tmp_path):
     straight = pb.fit(ALGORITHM, DATA, **SETTINGS)
-    saved = pb.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
+    saved = pb.training.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
     with pytest.raises(StopRunError):
         pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=saved, callbacks=[stop_after(7)])
     _, description = checkpoint.read_file(saved.path)
@@ -73,7 +73,7 @@ def test_resumed_run_is_bit_identical(tmp_path):
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
     path = tmp_path / "run.safetensors"
     pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
-    with pytest.raises(pb.CheckpointError, match="resume=True to go on from it, or remove it"):
+    with pytest.raises(pb.errors.CheckpointError, match="resume=True to go on from it, or remove it"):
         pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
     with pytest.raises(ValueError, match="resume=True needs checkpoint="):
         pb.fit(ALGORITHM, DATA, **SETTINGS, resume=True)
@@ -98,7 +98,7 @@ def test_wrong_run_on_resume(tmp_path, change, message):
     pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
     before = path.read_bytes()
     settings = {"algorithm": ALGORITHM, "data": DATA, **SETTINGS} | change
-    with pytest.raises(pb.CheckpointError, match=message):
+    with pytest.raises(pb.errors.CheckpointError, match=message):
         pb.fit(**settings, checkpoint=path, resume=True)
     assert path.read_bytes() == before
 
@@ -110,7 +110,7 @@ def test_damaged_and_foreign_files(tmp_path):
 
     def loading(content):
         path.write_bytes(content)
-        return pytest.raises(pb.CheckpointError)
+        return pytest.raises(pb.errors.CheckpointError)
 
     with loading(whole[: len(whole) // 2]) as caught:
         checkpoint.load_tree(path, TREE)
@@ -125,12 +125,12 @@ def test_damaged_and_foreign_files(tmp_path):
     with loading(b"\x80\x04cos\nsystem\n(S'true'\ntR.") as caught:  # a pickle is just bytes
         checkpoint.load_tree(path, TREE)
     save_file({"a": np.ones(3)}, path)
-    with pytest.raises(pb.CheckpointError, match="not one of partialbayes"):
+    with pytest.raises(pb.errors.CheckpointError, match="not one of partialbayes"):
         checkpoint.load_tree(path, TREE)
     save_file({"a": np.ones(3)}, path, {"format": "partialbayes", "version": "999"})
-    with pytest.raises(pb.CheckpointError, match="update partialbayes"):
+    with pytest.raises(pb.errors.CheckpointError, match="update partialbayes"):
         checkpoint.load_tree(path, TREE)
-    with pytest.raises(pb.CheckpointError, match="there is no checkpoint at"):
+    with pytest.raises(pb.errors.CheckpointError, match="there is no checkpoint at"):
         checkpoint.load_tree(tmp_path / "absent", TREE)
 
 
@@ -143,7 +143,9 @@ def test_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(pb.CheckpointError, match=r"No space left on device.*is intact. Free some space"):
+    with pytest.raises(
+        pb.errors.CheckpointError, match=r"No space left on device.*is intact. Free some space"
+    ):
         checkpoint.save_tree(path, TREE, {"step": 2})
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["tree.safetensors"]
@@ -157,11 +159,11 @@ RUN = """
     oracle = conjugate()
     data = (oracle.inputs, oracle.targets)
     algorithm = pb.ohsmc(oracle.model, num_particles=64)
-    saved = pb.Checkpoints(sys.argv[1], every_steps=5)
+    saved = pb.training.Checkpoints(sys.argv[1], every_steps=5)
     print("started", flush=True)
     trained = pb.fit(algorithm, data, epochs=400, batch_size=5, validation=data, evaluate_every=1,
                      checkpoint=saved, resume=True, progress=False)
-    print(trained.history.steps["ess"].sum(), trained.history.best_step,
+    print(trained.history.metrics["ess"].sum(), trained.history.best_step,
           float(trained.posterior.particles.values.sum()), flush=True)
 """
 
@@ -220,17 +222,17 @@ def test_interrupt_ends_cleanly_with_the_best_so_far(tmp_path, caplog):
     stopped = pb.fit(
         ALGORITHM, DATA, **SETTINGS | {"epochs": 500}, checkpoint=path, callbacks=[interrupt]
     )
-    done = len(stopped.history.steps["loss"])
+    done = len(stopped.history.metrics["loss"])
     assert 4 < done < 1500
     assert 0 < stopped.history.best_step <= done
-    assert np.isfinite(stopped.history.steps["loss"]).all()
+    assert np.isfinite(stopped.history.metrics["loss"]).all()
     assert "interrupted after" in caplog.text
     assert checkpoint.read_file(path)[1]["step"] == done
     assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_logs_follow_the_run_and_its_resumption(tmp_path):
-    saved = pb.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
+    saved = pb.training.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
     for make, name in ((pb.callbacks.csv_log, "log.csv"), (pb.callbacks.json_lines_log, "log.jsonl")):
         saved.path.unlink(missing_ok=True)
         path = tmp_path / name
@@ -245,7 +247,7 @@ def test_logs_follow_the_run_and_its_resumption(tmp_path):
         else:
             rows = [json.loads(line) for line in path.read_text().splitlines()]
         assert [int(row["step"]) for row in rows] == list(range(1, 16))
-        np.testing.assert_allclose([float(row["ess"]) for row in rows], trained.history.steps["ess"])
+        np.testing.assert_allclose([float(row["ess"]) for row in rows], trained.history.metrics["ess"])
         scores = [float(row["validation_nlpd"]) for row in rows if row["validation_nlpd"]]
         np.testing.assert_allclose(scores, trained.history.validation_nlpd, rtol=1e-6)
 

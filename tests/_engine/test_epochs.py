@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partialbayes._engine.epochs import compiled_take, num_batches, permutation
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 
 
 def epoch(rows, batch_size, seed=0):
     batches = num_batches(rows, batch_size)
-    data = whole(jnp.arange(rows, dtype=float)[:, None], jnp.arange(rows))
+    data = full_batch(jnp.arange(rows, dtype=float)[:, None], jnp.arange(rows))
     order = jax.jit(permutation)(jax.random.key(seed), data.mask)
     return [compiled_take(data, order, jnp.asarray(index), batches) for index in range(batches)]
 
@@ -54,7 +54,7 @@ def test_batch_size_above_the_data():
 def test_rows_that_do_not_count_change_nothing_but_the_shape(counted, batch_size):
     """Padded to 32 rows: every row that counts once an epoch, and N/M in their number."""
     batches = num_batches(32, batch_size)
-    data = whole(jnp.arange(32.0)[:, None], jnp.arange(32))._replace(mask=jnp.arange(32) < counted)
+    data = full_batch(jnp.arange(32.0)[:, None], jnp.arange(32))._replace(mask=jnp.arange(32) < counted)
     order = permutation(jax.random.key(0), data.mask)
     taken = [compiled_take(data, order, jnp.asarray(index), batches) for index in range(batches)]
     seen = np.concatenate([np.asarray(batch.targets)[np.asarray(batch.mask)] for batch in taken])

@@ -15,7 +15,7 @@ SETTINGS = {"epochs": 3, "validation": (X, Y), "progress": False}
 
 
 def batches(count, begin=0, **settings):
-    source = read_ahead(pb.stream(**settings), ORACLE.model, begin)
+    source = read_ahead(pb.training.data_source(**settings), ORACLE.model, begin)
     return [next(source) for _ in range(count)]
 
 
@@ -39,7 +39,7 @@ def test_memory_map_uses_every_row_once_an_epoch(tmp_path):
 
 
 def test_training_from_a_stream_equals_training_by_hand():
-    trained = pb.fit(ALGORITHM, pb.stream(in_order, batch_size=8, num_rows=30), **SETTINGS)
+    trained = pb.fit(ALGORITHM, pb.training.data_source(in_order, batch_size=8, num_rows=30), **SETTINGS)
     key = jax.random.key(0)
     state = ALGORITHM.init(jax.random.fold_in(key, 0))
     step = jax.jit(ALGORITHM.step)
@@ -47,13 +47,13 @@ def test_training_from_a_stream_equals_training_by_hand():
     for index, batch in enumerate(batches(12, source=in_order, batch_size=8, num_rows=30)):
         state, info = step(jax.random.fold_in(jax.random.fold_in(key, 2), index), state, batch)
         losses.append(info["loss"])
-    np.testing.assert_allclose(trained.history.steps["loss"], losses, rtol=1e-5)
+    np.testing.assert_allclose(trained.history.metrics["loss"], losses, rtol=1e-5)
 
 
 def test_resumes_in_the_middle_of_an_epoch(tmp_path):
-    data = pb.stream((X, Y), batch_size=8)
+    data = pb.training.data_source((X, Y), batch_size=8)
     straight = pb.fit(ALGORITHM, data, **SETTINGS)
-    saved = pb.Checkpoints(tmp_path / "run.safetensors", every_steps=1)
+    saved = pb.training.Checkpoints(tmp_path / "run.safetensors", every_steps=1)
 
     def stop(progress):
         if progress.begin >= 5:
@@ -62,7 +62,7 @@ def test_resumes_in_the_middle_of_an_epoch(tmp_path):
     with pytest.raises(RuntimeError, match="stopped"):
         pb.fit(ALGORITHM, data, **SETTINGS, checkpoint=saved, callbacks=[stop])
     resumed = pb.fit(ALGORITHM, data, **SETTINGS, checkpoint=saved, resume=True)
-    np.testing.assert_array_equal(straight.history.steps["loss"], resumed.history.steps["loss"])
+    np.testing.assert_array_equal(straight.history.metrics["loss"], resumed.history.metrics["loss"])
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_errors(settings, message):
 
 
 def test_second_stage_needs_arrays():
-    staged = pb.then(pb.map_estimate(ORACLE.model), pb.samplers.hmc())
+    staged = pb.two_stage(pb.map_estimate(ORACLE.model), pb.samplers.hmc())
     with pytest.raises(ValueError, match="needs all the data at once"):
-        pb.fit(staged, pb.stream((X, Y), batch_size=8), epochs=1)
+        pb.fit(staged, pb.training.data_source((X, Y), batch_size=8), epochs=1)

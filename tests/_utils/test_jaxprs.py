@@ -6,8 +6,8 @@ import numpy as np
 from flax import nnx
 
 import partialbayes as pb
-from partialbayes._utils.jaxprs import stage
-from partialbayes.model._batch import whole
+from partialbayes._utils.jaxprs import partially_evaluate
+from partialbayes.model._batch import full_batch
 
 
 class Net(nnx.Module):
@@ -21,7 +21,7 @@ class Net(nnx.Module):
 
 
 X = jax.random.normal(jax.random.key(0), (50, 2))
-BATCH = whole(X, (X[:, 0] > 0).astype(jnp.int32))
+BATCH = full_batch(X, (X[:, 0] > 0).astype(jnp.int32))
 MODEL = pb.partial_bnn(pb.from_nnx(lambda rngs: Net(rngs)), "last/*", pb.bernoulli())
 PHI, PSI = MODEL.init(jax.random.key(1))
 
@@ -30,7 +30,7 @@ def test_same_values_gradients_and_maps():
     def plain(phi):
         return MODEL.log_likelihood(phi, PSI, BATCH)
 
-    staged = stage(plain, PHI)
+    staged = partially_evaluate(plain, PHI)
     np.testing.assert_allclose(staged(PHI + 0.1), plain(PHI + 0.1), rtol=1e-6)
     gradient = jax.grad(lambda phi: staged(phi).sum())(PHI)
     np.testing.assert_allclose(gradient, jax.grad(lambda phi: plain(phi).sum())(PHI), rtol=1e-5)
@@ -50,14 +50,16 @@ def test_the_loop_does_not_run_the_trunk():
         loop = text[text.index("stablehlo.while") :]
         return loop.count("stablehlo.dot_general")
 
-    inside = flops(lambda function: stage(function, PHI))
+    inside = flops(lambda function: partially_evaluate(function, PHI))
     assert inside < flops(lambda function: function)
     # One product forward and one back, both of the last layer.
     assert inside == 2
 
 
 def test_whole_trees_and_constant_results():
-    staged = stage(lambda tree: {"sum": tree["a"] + 1.0, "constant": jnp.ones(3)}, {"a": jnp.zeros(2)})
+    staged = partially_evaluate(
+        lambda tree: {"sum": tree["a"] + 1.0, "constant": jnp.ones(3)}, {"a": jnp.zeros(2)}
+    )
     result = staged({"a": jnp.full(2, 5.0)})
     np.testing.assert_array_equal(result["sum"], [6.0, 6.0])
     np.testing.assert_array_equal(result["constant"], np.ones(3))

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
 
-ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
+ALGORITHMS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "ohsmc": lambda model: pb.ohsmc(model, num_particles=16),
     "ohsmc, ess": lambda model: pb.ohsmc(
-        model, num_particles=16, resample=pb.when_ess_below(0.5, pb.resampling.systematic)
+        model, num_particles=16, resample=pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
     ),
-    "ohsmc, ou": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.ornstein_uhlenbeck(0.1)),
+    "ohsmc, ou": lambda model: pb.ohsmc(
+        model, num_particles=16, kernel=pb.kernels.ornstein_uhlenbeck(0.1)
+    ),
     "ohsmc, kernel with memory, gradient of few": lambda model: pb.ohsmc(
         model, num_particles=16, kernel=pb.kernels.adapted_metropolis(), gradient_particles=4
     ),
@@ -29,20 +31,20 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     ),
     "ekf": lambda model: pb.algorithms.ekf(model, num_particles=16),
     "map": lambda model: pb.map_estimate(model),
-    "map, hmc": lambda model: pb.then(
+    "map, hmc": lambda model: pb.two_stage(
         pb.map_estimate(model),
-        pb.samplers.hmc(num_leapfrog=3, num_burn_in=5, num_draws=10, num_particles=8),
+        pb.samplers.hmc(num_leapfrog_steps=3, num_warmup=5, num_draws=10, num_particles=8),
     ),
-    "swag": lambda model: pb.algorithms.swag(model, num_samples=8, rank=3, warm_up=2),
+    "swag": lambda model: pb.algorithms.swag(model, num_particles=8, rank=3, num_warmup=2),
     "swag, psi too": lambda model: pb.algorithms.swag(
-        model, num_samples=8, rank=3, warm_up=2, sample_psi=True
+        model, num_particles=8, rank=3, num_warmup=2, sample_psi=True
     ),
     "deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
     "ensemble of ohsmc": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
     "particle gradient descent": lambda model: pb.algorithms.particle_gradient_descent(
         model, num_particles=16
     ),
-    "sgld": lambda model: pb.algorithms.sgld(model, num_samples=8, burn_in=2),
+    "sgld": lambda model: pb.algorithms.sgld(model, num_particles=8, num_warmup=2),
     "smc": lambda model: pb.smc(model, num_particles=16),
     "sgsmc": lambda model: pb.sgsmc(
         model,
@@ -54,19 +56,19 @@ ALGORITHMS: dict[str, Callable[[pb.Model], pb.Algorithm]] = {
     "svgd": lambda model: pb.algorithms.svgd(model, num_particles=16),
     "mean-field vb": lambda model: pb.algorithms.mean_field_vb(model, num_samples=4, num_particles=8),
     "full-rank vb": lambda model: pb.algorithms.full_rank_vb(model, num_samples=4, num_particles=8),
-    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_samples=16),
+    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_particles=16),
 }
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 @cache
-def built(name: str) -> pb.Algorithm:
+def built(name: str) -> pb.types.Algorithm:
     """One object per algorithm: what one test has compiled the next one uses."""
     return ALGORITHMS[name](ORACLE.model)
 
 
-def trained(name: str, key: int) -> pb.Fit:
+def trained(name: str, key: int) -> pb.types.Fit:
     data = (ORACLE.inputs, ORACLE.targets)
     return pb.fit(built(name), data, epochs=3, batch_size=8, validation=data, key=key, progress=False)
 
@@ -75,7 +77,7 @@ def trained(name: str, key: int) -> pb.Fit:
 def test_step_keeps_shape_dtype_and_weak_type(name):
     algorithm = built(name)
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    batch = whole(ORACLE.inputs, ORACLE.targets)
+    batch = full_batch(ORACLE.inputs, ORACLE.targets)
     after, info = jax.jit(algorithm.step)(jax.random.key(1), state, batch)
     before = jax.tree.map(jax.typeof, state)
     assert before == jax.tree.map(jax.typeof, after)
@@ -91,7 +93,7 @@ def test_step_compiles_once(name):
     algorithm = built(name)
     step = jax.jit(algorithm.step)
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    batch = whole(ORACLE.inputs, ORACLE.targets)
+    batch = full_batch(ORACLE.inputs, ORACLE.targets)
     for seed in range(3):
         state, _ = step(jax.random.key(seed), state, batch)
     assert step._cache_size() == 1
@@ -105,7 +107,7 @@ def test_fit_and_predict(name):
     assert particles.values.shape[-2:-1] == particles.log_weights.shape[-1:]
     predictive = pb.predict(ORACLE.model, posterior, ORACLE.inputs)
     assert predictive.mean.shape == ORACLE.targets.shape
-    assert bool((predictive.variance >= predictive.epistemic).all())
+    assert bool((predictive.variance >= predictive.epistemic_variance).all())
     assert history.validation_nlpd.shape == (3,)
 
 
@@ -114,9 +116,11 @@ def test_the_validation_score_is_the_nlpd_of_the_predictive_mixture(name):
     if built(name).finish is not None:
         pytest.skip("the posterior is that of the second stage")
     posterior, history, *_ = trained(name, key=5)
-    score = pb.nlpd(pb.log_predictive_density(ORACLE.model, posterior, (ORACLE.inputs, ORACLE.targets)))
+    score = pb.metrics.nlpd(
+        pb.prediction.log_predictive_density(ORACLE.model, posterior, (ORACLE.inputs, ORACLE.targets))
+    )
     assert np.isclose(score, history.validation_nlpd.min(), rtol=1e-5)
-    assert history.best_step == history.evaluated[history.validation_nlpd.argmin()]
+    assert history.best_step == history.eval_steps[history.validation_nlpd.argmin()]
 
 
 @every_algorithm

@@ -10,7 +10,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.algorithms._ekf import Gaussian, kalman_update
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -20,7 +20,9 @@ def test_evidence_and_gradient_of_all_the_data_are_exact():
     """One batch, everything forgotten: log Z and ∇_ψ log Z, noise and prior scale included."""
     algorithm = pb.algorithms.ekf(ORACLE.model, num_particles=20, optimizer=optax.sgd(1.0))
     state = algorithm.init(jax.random.key(0))
-    after, info = jax.jit(algorithm.step)(jax.random.key(1), state, whole(ORACLE.inputs, ORACLE.targets))
+    after, info = jax.jit(algorithm.step)(
+        jax.random.key(1), state, full_batch(ORACLE.inputs, ORACLE.targets)
+    )
     exact, gradient = jax.value_and_grad(ORACLE.log_evidence)(state.psi)
     assert info["log_evidence_increment"] == pytest.approx(float(exact), rel=1e-5)
     moved = jax.tree.map(jnp.subtract, after.psi, state.psi)
@@ -30,7 +32,7 @@ def test_evidence_and_gradient_of_all_the_data_are_exact():
 
 def linear(outputs: int, likelihood):
     """(features, outputs) weights, all of them stochastic."""
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"weight": jnp.zeros((3, outputs))},
         apply=lambda params, inputs: inputs @ params["weight"],
     )
@@ -57,7 +59,7 @@ def test_several_outputs(kind):
         noise = np.array([[0.5, 0.3], [0.3, 0.9]])
         model = linear(2, pb.likelihoods.multivariate_gaussian(noise))
     targets = jnp.asarray(RNG.normal(size=(7, 2)), float)
-    batch = whole(INPUTS, targets)
+    batch = full_batch(INPUTS, targets)
     batch = batch._replace(mask=batch.mask.at[-1].set(False))  # the last row does not count
     law = some_law(6)
     psi = model.init(jax.random.key(0)).psi
@@ -84,13 +86,13 @@ def test_two_classes_are_a_bernoulli():
     """The covariance of class probabilities is singular; nothing is lost or made up by it."""
     labels = jnp.asarray([0, 1, 1, 0, 1, 0, 1])
     law = some_law(3)
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"weight": jnp.zeros(3)},
         apply=lambda params, x: jnp.stack([jnp.zeros(len(x)), x @ params["weight"]], axis=1),
     )
     classes = pb.partial_bnn(network, "weight", pb.categorical())
     odds = linear(1, pb.bernoulli())
-    batch = whole(INPUTS, labels)
+    batch = full_batch(INPUTS, labels)
     results = [
         jax.jit(partial(kalman_update, model))(model.init(jax.random.key(0)).psi, batch, law)
         for model in (classes, odds)
@@ -124,14 +126,14 @@ def test_trains_a_network(name):
     model = pb.partial_bnn(pb.mlp([2, 10, outputs]), "layers/1/*", likelihood)
     algorithm = pb.algorithms.ekf(model, num_particles=64)
     trained = pb.fit(algorithm, (inputs, targets), epochs=30, batch_size=20, progress=False)
-    loss = trained.history.steps["loss"]
+    loss = trained.history.metrics["loss"]
     assert np.isfinite(loss).all()
     assert loss[-6:].mean() < loss[:3].mean() - 0.1
     assert trained.posterior.particles.values.shape == (64, model.split.dim)
 
 
 def test_diagonal_covariance_has_no_correlations_and_the_precision_of_each_weight():
-    model, batch = linear(2, pb.gaussian()), whole(INPUTS, jnp.ones((7, 2)))
+    model, batch = linear(2, pb.gaussian()), full_batch(INPUTS, jnp.ones((7, 2)))
     full, diagonal = (
         pb.algorithms.ekf(model, covariance=kind, num_particles=50, variance=0.1)
         for kind in ("full", "diagonal")

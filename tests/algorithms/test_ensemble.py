@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 
 INPUTS = jax.random.normal(jax.random.key(0), (24, 2))
 TARGETS = (INPUTS[:, 0] > 0).astype(jnp.int32)
 DATA = (INPUTS, TARGETS)
-BATCH = whole(INPUTS, TARGETS)
+BATCH = full_batch(INPUTS, TARGETS)
 MODEL = pb.partial_bnn(pb.mlp([2, 4, 1]), "layers/0/*", pb.bernoulli())
 MAP = pb.map_estimate(MODEL)
 ALGORITHMS = {
     "map": MAP,
     "ohsmc": pb.ohsmc(MODEL, num_particles=8),
-    "swag, psi too": pb.algorithms.swag(MODEL, warm_up=1, num_samples=4, rank=2, sample_psi=True),
+    "swag, psi too": pb.algorithms.swag(MODEL, num_warmup=1, num_particles=4, rank=2, sample_psi=True),
 }
 MEMBERS = 3
 
@@ -46,7 +46,9 @@ def trained(name, index=None):
 def member(posterior, index):
     """One member as a posterior of its own."""
     psi, (values, log_weights) = jax.tree.map(lambda leaf: leaf[index], posterior)
-    return pb.Posterior(psi, pb.Particles(values, log_weights - jax.nn.logsumexp(log_weights)))
+    return pb.types.Posterior(
+        psi, pb.types.Particles(values, log_weights - jax.nn.logsumexp(log_weights))
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -67,19 +69,19 @@ def test_prediction_is_the_explicit_mixture(chunks):
     posterior = trained("ohsmc")
     members = [member(posterior, index) for index in range(MEMBERS)]
     data_chunk, particle_chunk = chunks
-    sizes = {"data_chunk": data_chunk, "particle_chunk": particle_chunk}
+    sizes = {"chunks": pb.types.Chunks(particle_chunk, data_chunk)}
 
-    densities = [np.exp(pb.log_predictive_density(MODEL, one, DATA)) for one in members]
-    ours = pb.log_predictive_density(MODEL, posterior, DATA, **sizes)
+    densities = [np.exp(pb.prediction.log_predictive_density(MODEL, one, DATA)) for one in members]
+    ours = pb.prediction.log_predictive_density(MODEL, posterior, DATA, **sizes)
     np.testing.assert_allclose(ours, np.log(np.mean(densities, axis=0)), rtol=1e-5)
 
     parts = [pb.predict(MODEL, one, INPUTS) for one in members]
     mean = np.mean([part.mean for part in parts], axis=0)
-    between = np.mean([part.epistemic + np.square(part.mean - mean) for part in parts], axis=0)
-    within = np.mean([part.variance - part.epistemic for part in parts], axis=0)
+    between = np.mean([part.epistemic_variance + np.square(part.mean - mean) for part in parts], axis=0)
+    within = np.mean([part.variance - part.epistemic_variance for part in parts], axis=0)
     predictive = pb.predict(MODEL, posterior, INPUTS, **sizes)
     np.testing.assert_allclose(predictive.mean, mean, rtol=1e-5)
-    np.testing.assert_allclose(predictive.epistemic, between, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(predictive.epistemic_variance, between, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(predictive.variance, within + between, rtol=1e-5)
 
 
@@ -92,8 +94,8 @@ def test_members_of_members_share_one_axis():
 
 
 def test_a_second_stage_runs_on_every_member():
-    hmc = pb.samplers.hmc(num_leapfrog=3, num_burn_in=5, num_draws=8, num_particles=8)
-    algorithm = pb.ensemble(pb.then(MAP, hmc), 2)
+    hmc = pb.samplers.hmc(num_leapfrog_steps=3, num_warmup=5, num_draws=8, num_particles=8)
+    algorithm = pb.ensemble(pb.two_stage(MAP, hmc), 2)
     psi, particles = pb.fit(algorithm, DATA, epochs=3, progress=False).posterior
     assert particles.values.shape == (2, 8, MODEL.split.dim)
     assert np.allclose(jax.nn.logsumexp(particles.log_weights, axis=1), np.log(0.5), atol=1e-6)

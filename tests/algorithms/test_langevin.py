@@ -6,17 +6,17 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.algorithms._common import as_rate
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 
 
 @pytest.fixture(scope="module")
 def chain():
     """The algorithm, and its states after 0, 1, … steps."""
-    algorithm = pb.algorithms.sgld(ORACLE.model, num_samples=4, rate=1e-3, burn_in=3, every=2)
+    algorithm = pb.algorithms.sgld(ORACLE.model, num_particles=4, step_size=1e-3, num_warmup=3, every=2)
     step = jax.jit(algorithm.step)
     states = [jax.jit(algorithm.init)(jax.random.key(0))]
     for seed in range(15):
@@ -68,7 +68,7 @@ def test_rate_is_a_number_a_schedule_or_a_share_of_the_data():
 
 def test_rate_can_be_mapped_over():
     def moved(rate):
-        algorithm = pb.algorithms.sgld(ORACLE.model, rate=rate)
+        algorithm = pb.algorithms.sgld(ORACLE.model, step_size=rate)
         state = algorithm.init(jax.random.key(0))
         return algorithm.step(jax.random.key(1), state, BATCH)[0].params.phi
 
@@ -78,7 +78,7 @@ def test_rate_can_be_mapped_over():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="burn_in must be a whole number of steps"):
-        pb.algorithms.sgld(ORACLE.model, burn_in=-1)
-    with pytest.raises(ValueError, match="num_samples"):
-        pb.algorithms.sgld(ORACLE.model, num_samples=0)
+    with pytest.raises(ValueError, match="num_warmup must be a whole number of steps"):
+        pb.algorithms.sgld(ORACLE.model, num_warmup=-1)
+    with pytest.raises(ValueError, match="num_particles"):
+        pb.algorithms.sgld(ORACLE.model, num_particles=0)

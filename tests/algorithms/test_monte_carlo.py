@@ -7,12 +7,12 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_mean
 from tests.oracles import conjugate
 
 ORACLE = conjugate(num_data=5)
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 
 
@@ -27,7 +27,7 @@ def bound(psi):
 def one_step(objective, num_samples, replicates):
     """Objective and gradient of many independent steps from the same ψ."""
     algorithm = pb.algorithms.monte_carlo(
-        ORACLE.model, objective=objective, num_samples=num_samples, optimizer=optax.sgd(1.0)
+        ORACLE.model, objective=objective, num_particles=num_samples, optimizer=optax.sgd(1.0)
     )
     state = algorithm.init(jax.random.key(0))
 
@@ -69,7 +69,7 @@ def test_marginal_likelihood():
 def test_the_posterior_is_weighted_by_all_the_data():
     """Even after training on minibatches."""
     algorithm = pb.algorithms.monte_carlo(
-        ORACLE.model, num_samples=20_000, optimizer=optax.set_to_zero()
+        ORACLE.model, num_particles=20_000, optimizer=optax.set_to_zero()
     )
     data = (ORACLE.inputs, ORACLE.targets)
     trained = pb.fit(algorithm, data, epochs=1, batch_size=2, progress=False)
@@ -81,4 +81,4 @@ def test_the_posterior_is_weighted_by_all_the_data():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="num_samples must be a whole number"):
-        pb.algorithms.monte_carlo(ORACLE.model, num_samples=0)
+        pb.algorithms.monte_carlo(ORACLE.model, num_particles=0)

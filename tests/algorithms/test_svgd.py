@@ -6,11 +6,11 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.algorithms._svgd import stein_direction
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 
 

@@ -6,12 +6,12 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Params
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 HALF = BATCH._replace(mask=jnp.arange(30) < 15, scale=jnp.asarray(2.0))
 WARM_UP, EVERY, RANK, STEPS = 4, 3, 5, 27  # snapshots after steps 7, 10, 13, 16, 19, 22, 25
 
@@ -30,7 +30,7 @@ def run(algorithm, steps=STEPS, seed=0):
 @pytest.fixture(scope="module")
 def states():
     return run(
-        pb.algorithms.swag(ORACLE.model, rank=RANK, warm_up=WARM_UP, every=EVERY, sample_psi=True)
+        pb.algorithms.swag(ORACLE.model, rank=RANK, num_warmup=WARM_UP, every=EVERY, sample_psi=True)
     )
 
 
@@ -64,7 +64,7 @@ def test_columns_are_the_last_deviations_from_the_running_mean(states, snapshots
 
 
 def test_before_the_first_snapshot_the_posterior_is_the_point(states):
-    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_particles=6, rank=RANK, sample_psi=True)
     for state in (states[0], states[WARM_UP + EVERY - 1]):
         psi, (values, log_weights) = algorithm.posterior(state)
         params = state.trajectory.params
@@ -75,7 +75,7 @@ def test_before_the_first_snapshot_the_posterior_is_the_point(states):
 
 
 def test_after_one_snapshot_it_is_a_point_too(states):
-    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=6, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_particles=6, rank=RANK, sample_psi=True)
     values = algorithm.posterior(states[WARM_UP + EVERY]).particles.values
     assert np.array_equal(values, np.broadcast_to(values[:1], values.shape))
     assert np.allclose(values[0, 0], states[WARM_UP + EVERY].trajectory.params.phi)
@@ -87,8 +87,8 @@ def gaussian_z(samples: np.ndarray, mean: np.ndarray, covariance: np.ndarray):
     spread = np.sqrt(np.diag(covariance))
     mean_z = (samples.mean(axis=0) - mean) / (spread / np.sqrt(number))
     standard = np.sqrt((np.outer(spread, spread) ** 2 + covariance**2) / number)
-    centred = samples - mean
-    return mean_z, (centred.T @ centred / number - covariance) / standard
+    centered = samples - mean
+    return mean_z, (centered.T @ centered / number - covariance) / standard
 
 
 @pytest.mark.parametrize("taken", [3, 7], ids=["ring not full", "ring full"])
@@ -96,7 +96,7 @@ def test_sampling_law_of_all_the_weights(states, snapshots, taken):
     """N(m, ½ diag(s) + D Dᵀ / (2 (K − 1))), correlations between φ and ψ included."""
     state = states[WARM_UP + taken * EVERY]
     posterior = pb.algorithms.swag(
-        ORACLE.model, num_samples=20_000, rank=RANK, sample_psi=True
+        ORACLE.model, num_particles=20_000, rank=RANK, sample_psi=True
     ).posterior(state)
     draws = Params(posterior.particles.values[:, 0, :], posterior.psi)
     samples = np.asarray(jax.vmap(lambda params: ravel_pytree(params)[0])(draws), np.float64)
@@ -117,7 +117,7 @@ def test_sampling_law_of_all_the_weights(states, snapshots, taken):
 
 def test_diagonal_has_the_full_variance():
     algorithm = pb.algorithms.swag(
-        ORACLE.model, num_samples=20_000, rank=0, warm_up=WARM_UP, every=EVERY
+        ORACLE.model, num_particles=20_000, rank=0, num_warmup=WARM_UP, every=EVERY
     )
     last = run(algorithm)[-1]
     particles = algorithm.posterior(last).particles
@@ -130,7 +130,9 @@ def test_diagonal_has_the_full_variance():
 
 
 def test_phi_only_is_the_marginal_law_with_psi_at_its_average(states):
-    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=7, rank=RANK, warm_up=WARM_UP, every=EVERY)
+    algorithm = pb.algorithms.swag(
+        ORACLE.model, num_particles=7, rank=RANK, num_warmup=WARM_UP, every=EVERY
+    )
     last = run(algorithm)[-1]
     assert np.allclose(flat(last.mean), flat(states[-1].mean), atol=1e-6)
     assert np.allclose(last.squares, states[-1].squares[:3], atol=1e-6)
@@ -141,22 +143,22 @@ def test_phi_only_is_the_marginal_law_with_psi_at_its_average(states):
 
 
 def test_a_look_at_the_posterior_is_pure(states):
-    algorithm = pb.algorithms.swag(ORACLE.model, num_samples=5, rank=RANK, sample_psi=True)
+    algorithm = pb.algorithms.swag(ORACLE.model, num_particles=5, rank=RANK, sample_psi=True)
     first, again = algorithm.posterior(states[-1]), algorithm.posterior(states[-1])
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again)))
 
 
 def test_variance_is_never_negative_far_from_zero():
     """At weights of 10⁴, E[θ²] − E[θ]² would lose every digit."""
-    far = pb.normal(mean=1e4, scale=1e-2)
-    network = pb.Network(
+    far = pb.priors.normal(mean=1e4, scale=1e-2)
+    network = pb.types.Network(
         init=lambda key: {"head": jnp.full(1, 1e4) + 1e-3 * jax.random.normal(key, (1,))},
         apply=lambda params, x: x @ params["head"] - 1e4 * x[:, 0],
     )
     model = pb.partial_bnn(network, "head", pb.gaussian(), far)
-    algorithm = pb.algorithms.swag(model, rank=2, warm_up=0, optimizer=optax.sgd(3e-5))
+    algorithm = pb.algorithms.swag(model, rank=2, num_warmup=0, optimizer=optax.sgd(3e-5))
     step, state = jax.jit(algorithm.step), algorithm.init(jax.random.key(0))
-    batch = whole(jnp.ones((4, 1)), jnp.zeros(4))
+    batch = full_batch(jnp.ones((4, 1)), jnp.zeros(4))
     values = []
     for seed in range(20):
         state, _ = step(jax.random.key(seed), state, batch)
@@ -172,7 +174,7 @@ def settled(rate, batch_size, epochs):
         {"phi": optax.sgd(rate), "psi": optax.set_to_zero()}, Params("phi", "psi")
     )
     fitted = pb.fit(
-        pb.algorithms.swag(ORACLE.model, rank=0, warm_up=1500, num_samples=500, optimizer=only_phi),
+        pb.algorithms.swag(ORACLE.model, rank=0, num_warmup=1500, num_particles=500, optimizer=only_phi),
         (ORACLE.inputs, ORACLE.targets),
         epochs=epochs,
         batch_size=batch_size,
@@ -185,10 +187,10 @@ def settled(rate, batch_size, epochs):
 
 
 def test_its_mean_is_right_and_its_width_is_not():
-    """Without noise in the gradients the optimiser stands still, however wide the posterior."""
+    """Without noise in the gradients the optimizer stands still, however wide the posterior."""
     mean, _ = ORACLE.posterior(ORACLE.model.init(jax.random.key(0)).psi)
-    centre, relative_variance = settled(1e-2, None, 2000)
-    assert jnp.allclose(centre, mean, atol=1e-3)
+    center, relative_variance = settled(1e-2, None, 2000)
+    assert jnp.allclose(center, mean, atol=1e-3)
     assert float(relative_variance.max()) < 1e-4
 
 
@@ -202,7 +204,7 @@ def test_its_width_follows_the_rate():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="rank must be 0"):
         pb.algorithms.swag(ORACLE.model, rank=1)
-    with pytest.raises(ValueError, match="warm_up must be a whole number of steps"):
-        pb.algorithms.swag(ORACLE.model, warm_up=-1)
+    with pytest.raises(ValueError, match="num_warmup must be a whole number of steps"):
+        pb.algorithms.swag(ORACLE.model, num_warmup=-1)
     with pytest.raises(ValueError, match="every"):
         pb.algorithms.swag(ORACLE.model, every=0)

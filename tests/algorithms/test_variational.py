@@ -8,12 +8,12 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.algorithms._variational import FullRank, MeanField, VariationalParams
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 MEAN, COVARIANCE = ORACLE.posterior(PSI)
 
@@ -25,7 +25,7 @@ def only(q=None, psi=None) -> optax.GradientTransformation:
     return optax.multi_transform(parts, VariationalParams(q="q", psi="psi"))
 
 
-def train(algorithm: pb.Algorithm, num_steps: int):
+def train(algorithm: pb.types.Algorithm, num_steps: int):
     keys = jax.random.split(jax.random.key(1), num_steps)
 
     def step(state, key):

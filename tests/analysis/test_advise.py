@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.analysis._advise import MAP, _builder, _scored, compared
-from partialbayes.model._batch import whole
+from partialbayes.analysis._advise import MAP, _builder, _score, recommend
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Psi
 from tests.oracles import conjugate
 
@@ -57,9 +57,9 @@ def test_the_shared_model_is_each_candidates_own():
     every = pb.partial_bnn(NETWORK, "**", pb.gaussian())
     mask = jnp.asarray(np.concatenate([np.ravel(mask) for mask in own.split.masks]))
     shared = _builder(NETWORK, pb.gaussian(), None, 8, None, None)(mask).model
-    batch = whole(jnp.asarray(X, float), jnp.asarray(DATA[1], float))
+    batch = full_batch(jnp.asarray(X, float), jnp.asarray(DATA[1], float))
     phi, psi = own.init(jax.random.key(1))
-    whole_phi, _ = every.split.split(own.split.merge(phi, psi.network))
+    whole_phi, _ = every.split.flatten(own.split.merge(phi, psi.network))
     elsewhere = jnp.where(mask, whole_phi, 100.0)
     found, gradient = jax.value_and_grad(lambda psi: shared.log_likelihood(elsewhere, psi, batch).sum())(
         shared.init(jax.random.key(1)).psi
@@ -77,17 +77,17 @@ def test_evidence_with_coordinates_that_go_nowhere():
     """In closed form, at a ψ that is given."""
     oracle = conjugate()
     trunk = oracle.model.init(jax.random.key(0)).psi.network["trunk"]
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"trunk": trunk, "head": jnp.zeros(3)},
         apply=lambda params, x: jnp.tanh(x @ params["trunk"]) @ params["head"],
     )
-    build = _builder(network, pb.gaussian(0.25), pb.normal(scale=1.3), 200, None, None)
+    build = _builder(network, pb.gaussian(0.25), pb.priors.normal(scale=1.3), 200, None, None)
     mask = jnp.arange(9) < 3  # the head comes first in the alphabet
     state = build(mask).init(jax.random.key(0))
-    batch = whole(oracle.inputs, oracle.targets)
-    posterior = pb.Posterior(state.psi, state.particles)
+    batch = full_batch(oracle.inputs, oracle.targets)
+    posterior = pb.types.Posterior(state.psi, state.particles)
     found = [
-        _scored(build, 200, jax.random.key(seed), mask, posterior, batch, batch)[1] for seed in range(6)
+        _score(build, 200, jax.random.key(seed), mask, posterior, batch, batch)[1] for seed in range(6)
     ]
     logs = jnp.log(jnp.asarray(0.25)), jnp.log(jnp.asarray(1.3))
     exact = float(oracle.log_evidence(Psi({"trunk": trunk}, *logs)))
@@ -104,22 +104,22 @@ def test_the_rule():
     losses[2] += 0.001 - np.mean(0.05 * small)
     subset = pb.subsets.biases()
     named = [(MAP, None, 0), ("many", subset, 50), ("few", subset, 5), ("fewest", subset, 1)]
-    found = compared(named, losses, [np.nan, -1.0, -2.0, -3.0], [1.0] * 4)
+    found = recommend(named, losses, [np.nan, -1.0, -2.0, -3.0], [1.0] * 4)
     assert found.recommended.name == "few"
     assert [row.name for row in found.rows] == ["many", "few", "fewest", MAP]
     assert "MAP, with no random weight" not in str(found)
     losses[0] = losses[1]
-    assert "MAP, with no random weight" in str(compared(named, losses, [np.nan] * 4, [1.0] * 4))
+    assert "MAP, with no random weight" in str(recommend(named, losses, [np.nan] * 4, [1.0] * 4))
     losses[2] = np.nan  # a run that diverged
-    assert compared(named, losses, [np.nan] * 4, [1.0] * 4).recommended.name == "many"
+    assert recommend(named, losses, [np.nan] * 4, [1.0] * 4).recommended.name == "many"
     with pytest.raises(RuntimeError, match="no candidate gave a finite NLPD"):
-        compared(named, np.full_like(losses, np.nan), [np.nan] * 4, [1.0] * 4)
+        recommend(named, np.full_like(losses, np.nan), [np.nan] * 4, [1.0] * 4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"prior": pb.normal(scale=pb.learned(1.0))}, "prior has learned scales"),
+        ({"prior": pb.priors.normal(scale=pb.learned(1.0))}, "prior has learned scales"),
         ({"data": (X[:3], X[:3, 0])}, "data has only 3 rows"),
         ({"top": (0,)}, "every entry of top must be"),
         ({"candidates": {"mine": "nothing/here"}}, r"candidates\['mine'\]: .*nothing/here"),

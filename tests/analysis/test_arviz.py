@@ -22,7 +22,7 @@ PSI = MODEL.init(jax.random.key(0)).psi
 VALUES = MODEL.sample_prior(jax.random.key(1), PSI, 40)
 WEIGHTS = np.arange(40.0) / np.arange(40).sum()  # the first counts for nothing
 with np.errstate(divide="ignore"):
-    CLOUD = pb.Posterior(PSI, pb.Particles(VALUES, jnp.asarray(np.log(WEIGHTS), float)))
+    CLOUD = pb.types.Posterior(PSI, pb.types.Particles(VALUES, jnp.asarray(np.log(WEIGHTS), float)))
 
 
 def test_draws_are_the_particles_by_weight():
@@ -33,7 +33,9 @@ def test_draws_are_the_particles_by_weight():
     shares = np.bincount(particle, minlength=40) / 4000
     np.testing.assert_allclose(shares, WEIGHTS, atol=6e-4)  # stratified: within two draws
     np.testing.assert_allclose(data.sample_stats["weight"].values[0], WEIGHTS[particle], rtol=1e-4)
-    batch = pb.Batch(jnp.asarray(X, float), jnp.asarray(Y, float), jnp.ones(12, bool), jnp.ones(()))
+    batch = pb.types.Batch(
+        jnp.asarray(X, float), jnp.asarray(Y, float), jnp.ones(12, bool), jnp.ones(())
+    )
     expected = jax.vmap(lambda phi: MODEL.log_likelihood(phi, PSI, batch))(VALUES)
     ours = data.log_likelihood["y"].values[0]
     np.testing.assert_allclose(ours, expected[particle], rtol=1e-4, atol=1e-4)
@@ -48,13 +50,13 @@ def test_draws_are_the_particles_by_weight():
 def test_an_ensemble_is_chains_and_chunks_change_nothing():
     stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1.0]), (PSI, VALUES))
     log_weights = jnp.full((2, 40), -jnp.log(80.0))
-    ensemble = pb.Posterior(stacked[0], pb.Particles(stacked[1], log_weights))
+    ensemble = pb.types.Posterior(stacked[0], pb.types.Particles(stacked[1], log_weights))
     data = pb.to_arviz(MODEL, ensemble, (X, Y))
     assert data.posterior["layers.0.bias"].shape == (2, 40, 3)
     np.testing.assert_allclose(
         data.posterior["layers.0.bias"].values[1, :, 0], VALUES[:, 0] + 1, rtol=1e-5
     )
-    chunked = pb.to_arviz(MODEL, ensemble, (X, Y), particle_chunk=7)
+    chunked = pb.to_arviz(MODEL, ensemble, (X, Y), chunks=pb.types.Chunks(particles=7))
     for group in ("log_likelihood", "posterior_predictive"):
         np.testing.assert_allclose(data[group]["y"], chunked[group]["y"], rtol=1e-4, atol=1e-5)
 

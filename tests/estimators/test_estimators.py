@@ -68,7 +68,7 @@ def test_regressor_in_original_units(regressor):
     draws = regressor.sample_posterior(X[:5], n_samples=400)
     assert draws.shape == (400, 5)
     np.testing.assert_allclose(draws.mean(axis=0), mean[:5], atol=1.0)
-    # Standardised by the training rows: a change of units changes nothing.
+    # Standardized by the training rows: a change of units changes nothing.
     other = clone(regressor).fit(X * [1e3, 1e-3, 1.0] + 7.0, Y * 1e4)
     np.testing.assert_allclose(other.predict(X * [1e3, 1e-3, 1.0] + 7.0), mean * 1e4, rtol=1e-2)
 

@@ -7,7 +7,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.feynman_kac._gradients import joint_gradient, one_pass, sampled_pass
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -16,7 +16,7 @@ ORACLE = conjugate()
 def moons_like(hidden=(30, 10, 5)):
     model = pb.partial_bnn(pb.mlp([2, *hidden, 1]), f"layers/{len(hidden) - 1}/*", pb.bernoulli())
     inputs = jax.random.normal(jax.random.key(0), (16, 2))
-    return model, whole(inputs, (inputs[:, 0] > 0).astype(jnp.int32))
+    return model, full_batch(inputs, (inputs[:, 0] > 0).astype(jnp.int32))
 
 
 def naive(model, values, psi, batch, weights):
@@ -37,7 +37,7 @@ def test_equals_the_naive_weighted_sum(case):
     if case == "network":
         model, batch = moons_like()
     else:
-        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+        model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
     batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
     psi = model.init(jax.random.key(1)).psi
     values = model.sample_prior(jax.random.key(2), psi, 7)
@@ -55,7 +55,7 @@ def test_joint_gradient_equals_the_naive_ones(case):
     if case == "network":
         model, batch = moons_like()
     else:
-        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+        model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
     batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
     psi = model.init(jax.random.key(1)).psi
     values = model.sample_prior(jax.random.key(2), psi, 7)
@@ -110,7 +110,7 @@ class TestGradientOfFewParticles:
     """`gradient_particles`: K particles drawn by weight stand for J in the backward pass."""
 
     def test_is_unbiased(self):
-        model, batch = ORACLE.model, whole(ORACLE.inputs, ORACLE.targets)
+        model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
         psi = model.init(jax.random.key(1)).psi
         values = model.sample_prior(jax.random.key(2), psi, 40)
         log_likelihoods, gradient = one_pass(model, values, psi, batch)
@@ -158,7 +158,7 @@ class TestGradientOfFewParticles:
 
 def test_what_stands_in_a_masked_row_reaches_nothing():
     """Not even NaN, in values or in gradients."""
-    data = whole(ORACLE.inputs, ORACLE.targets)
+    data = full_batch(ORACLE.inputs, ORACLE.targets)
     clean = data._replace(mask=data.mask.at[3].set(False))
     dirty = clean._replace(
         inputs=clean.inputs.at[3].set(jnp.nan), targets=clean.targets.at[3].set(jnp.nan)

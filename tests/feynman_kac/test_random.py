@@ -34,7 +34,7 @@ def test_draws_are_standard_normal(dtype):
         assert abs(values.mean() - expected) < 5 * values.std() / 1000
 
 
-def test_draws_of_neighbouring_counters_and_keys_are_uncorrelated():
+def test_draws_of_neighboring_counters_and_keys_are_uncorrelated():
     first = np.asarray(normal(jax.random.key(0), (500, 400), "float32"), float)
     second = np.asarray(normal(jax.random.key(1), (500, 400), "float32"), float)
     pairs = {

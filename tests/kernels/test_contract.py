@@ -14,18 +14,18 @@ from partialbayes.weights import uniform_log_weights
 NUM_PARTICLES, DIM = 12, 3
 
 
-def from_blackjax(variance) -> pb.types.Move:
+def from_blackjax(variance) -> pb.types.Kernel:
     """How a user plugs in a kernel that this library does not name."""
     import blackjax
 
     step = partial(blackjax.barker.build_kernel(), step_size=jnp.sqrt(variance))
-    return pb.kernels.lift(pb.types.Kernel(blackjax.barker.init, step))
+    return pb.kernels.from_mcmc(pb.types.ParticleKernel(blackjax.barker.init, step))
 
 
 # Each is built from one number that a user may want to map over.
-KERNELS: dict[str, Callable[..., pb.types.Move]] = {
-    "random_walk": pb.random_walk,
-    "ornstein_uhlenbeck": pb.ornstein_uhlenbeck,
+KERNELS: dict[str, Callable[..., pb.types.Kernel]] = {
+    "random_walk": pb.kernels.random_walk,
+    "ornstein_uhlenbeck": pb.kernels.ornstein_uhlenbeck,
     "random_walk_metropolis": partial(pb.kernels.random_walk_metropolis, num_steps=2),
     "random_walk_metropolis, in pairs": partial(pb.kernels.random_walk_metropolis, in_pairs=True),
     "mala": partial(pb.kernels.mala, num_steps=2),
@@ -39,10 +39,10 @@ KERNELS: dict[str, Callable[..., pb.types.Move]] = {
     "pcn": partial(pb.kernels.pcn, num_steps=2),
     "blackjax barker": from_blackjax,
 }
-WITHOUT_ARGUMENT: dict[str, Callable[..., pb.types.Move]] = {
+WITHOUT_ARGUMENT: dict[str, Callable[..., pb.types.Kernel]] = {
     "identity": lambda variance: pb.kernels.identity(),
-    "forgetting": lambda variance: pb.forgetting(),
-    "forgetting, diagonal": lambda variance: pb.forgetting("diagonal"),
+    "forgetting": lambda variance: pb.kernels.forgetting(),
+    "forgetting, diagonal": lambda variance: pb.kernels.forgetting("diagonal"),
 }
 
 every_kernel = pytest.mark.parametrize(
@@ -50,7 +50,7 @@ every_kernel = pytest.mark.parametrize(
 )
 
 
-def cloud() -> tuple[pb.Particles, Target]:
+def cloud() -> tuple[pb.types.Particles, Target]:
     values = jax.random.normal(jax.random.key(0), (NUM_PARTICLES, DIM))
 
     def log_potential(phi):
@@ -62,7 +62,7 @@ def cloud() -> tuple[pb.Particles, Target]:
         prior=Moments(jnp.zeros(DIM), jnp.ones(DIM)),
         fraction=jnp.asarray(0.25),
     )
-    return pb.Particles(values, uniform_log_weights(NUM_PARTICLES)), target
+    return pb.types.Particles(values, uniform_log_weights(NUM_PARTICLES)), target
 
 
 @every_kernel

@@ -12,17 +12,19 @@ from tests.oracles import conjugate
 ORACLE = conjugate()
 
 
-def with_likelihood(log_density) -> pb.Model:
+def with_likelihood(log_density) -> pb.types.Model:
     likelihood: Likelihood = pb.gaussian()._replace(log_density=log_density)
     return pb.partial_bnn(pb.mlp([2, 3, 1]), "layers/0/*", likelihood)
 
 
-def fit_with(model: pb.Model, kernel: pb.types.Move) -> pb.Fit:
+def fit_with(model: pb.types.Model, kernel: pb.types.Kernel) -> pb.types.Fit:
     algorithm = pb.ohsmc(model, num_particles=8, kernel=kernel)
     return pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=1, batch_size=10, progress=False)
 
 
-@pytest.mark.parametrize("kernel", [pb.ornstein_uhlenbeck(0.1), pb.kernels.pcn(0.1)], ids=["ou", "pcn"])
+@pytest.mark.parametrize(
+    "kernel", [pb.kernels.ornstein_uhlenbeck(0.1), pb.kernels.pcn(0.1)], ids=["ou", "pcn"]
+)
 def test_a_prior_that_is_not_normal_is_refused_when_built(kernel):
     model = ORACLE.model._replace(prior=ORACLE.model.prior._replace(normal=False))
     with pytest.raises(ValueError, match="needs a normal prior"):

@@ -279,7 +279,12 @@ def test_output_width_that_does_not_fit():
         ),
         (pb.likelihoods.student_t(scale=np.ones(3)), F2, Y2, r"scale has shape \(3,\)"),
         (pb.likelihoods.student_t(scale="predicted"), F3, Y1, "Student-t likelihood needs two for each"),
-        (pb.likelihoods.student_t(np.ones(3), "predicted"), F2, Y1, r"degrees has shape \(3,\)"),
+        (
+            pb.likelihoods.student_t(np.ones(3), "predicted"),
+            F2,
+            Y1,
+            r"degrees_of_freedom has shape \(3,\)",
+        ),
         (pb.bernoulli(), F2, LABELS, r"targets have shape \(7,\)"),
         (pb.categorical(), F1, LABELS, "at least two classes"),
         (pb.categorical(), F2, LABELS + 1, "give the network one output per class"),

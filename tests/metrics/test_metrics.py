@@ -7,7 +7,7 @@ import scoringrules
 import sklearn.metrics
 
 import partialbayes as pb
-from partialbayes.metrics._evaluate import _averaged
+from partialbayes.metrics._evaluate import _average
 
 
 def ece_by_definition(probabilities, labels, bins):
@@ -28,7 +28,7 @@ def test_ece_is_the_definition(bins, classes):
     rng = np.random.default_rng(classes)
     probabilities = rng.dirichlet(np.ones(classes), size=500).astype(np.float32)
     labels = rng.integers(classes, size=500)
-    ours = pb.expected_calibration_error(jnp.asarray(probabilities), jnp.asarray(labels), bins)
+    ours = pb.metrics.expected_calibration_error(jnp.asarray(probabilities), jnp.asarray(labels), bins)
     np.testing.assert_allclose(ours, ece_by_definition(probabilities, labels, bins), atol=1e-6)
 
 
@@ -41,59 +41,61 @@ def test_ece_at_the_edges_of_the_bins(bins):
     labels = np.arange(len(confidence)) % 2
     probabilities = np.stack([1 - confidence, confidence], axis=1)
     # In pairs: k / bins and the number just below it share a bin, so wrong and right may cancel there.
-    ours = pb.expected_calibration_error(jnp.asarray(probabilities), jnp.asarray(labels), bins)
+    ours = pb.metrics.expected_calibration_error(jnp.asarray(probabilities), jnp.asarray(labels), bins)
     np.testing.assert_allclose(ours, ece_by_definition(probabilities, labels, bins), atol=1e-6)
 
 
 def test_ece_of_certain_predictions():
     sure = jnp.asarray([1.0, 1.0, 0.0, 0.0])
-    assert float(pb.expected_calibration_error(sure, jnp.asarray([1, 1, 0, 0]))) == 0.0
-    assert float(pb.expected_calibration_error(sure, jnp.asarray([0, 0, 1, 1]))) == 1.0
+    assert float(pb.metrics.expected_calibration_error(sure, jnp.asarray([1, 1, 0, 0]))) == 0.0
+    assert float(pb.metrics.expected_calibration_error(sure, jnp.asarray([0, 0, 1, 1]))) == 1.0
 
 
 def test_ece_of_calibrated_predictions_vanishes():
     probabilities = jax.random.uniform(jax.random.key(0), (20_000,))
     labels = jax.random.bernoulli(jax.random.key(1), probabilities).astype(jnp.int32)
-    assert float(pb.expected_calibration_error(probabilities, labels)) < 0.01
+    assert float(pb.metrics.expected_calibration_error(probabilities, labels)) < 0.01
     overconfident = jnp.where(probabilities > 0.5, 0.99, 0.01)
-    assert float(pb.expected_calibration_error(overconfident, labels)) > 0.2
+    assert float(pb.metrics.expected_calibration_error(overconfident, labels)) > 0.2
 
 
 def test_one_probability_is_two_classes():
     one = jnp.asarray([0.9, 0.4, 0.2, 0.7])
     two = jnp.stack([1 - one, one], axis=1)
     labels = jnp.asarray([1, 1, 0, 0])
-    assert pb.accuracy(one, labels) == pb.accuracy(two, labels) == 0.5
-    assert pb.expected_calibration_error(one, labels) == pb.expected_calibration_error(two, labels)
+    assert pb.metrics.accuracy(one, labels) == pb.metrics.accuracy(two, labels) == 0.5
+    assert pb.metrics.expected_calibration_error(one, labels) == pb.metrics.expected_calibration_error(
+        two, labels
+    )
 
 
 def test_accuracy_of_several_classes():
     probabilities = jnp.asarray([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
-    assert np.isclose(pb.accuracy(probabilities, jnp.asarray([1, 0, 1])), 2 / 3)
+    assert np.isclose(pb.metrics.accuracy(probabilities, jnp.asarray([1, 0, 1])), 2 / 3)
 
 
 def test_nlpd_and_rmse():
-    assert float(pb.nlpd(jnp.asarray([-1.0, -2.0, -6.0]))) == 3.0
+    assert float(pb.metrics.nlpd(jnp.asarray([-1.0, -2.0, -6.0]))) == 3.0
     mean = jnp.asarray([[0.0, 1.0], [2.0, 3.0]])
-    assert np.isclose(pb.rmse(mean, mean + jnp.asarray([[1.0, 1.0], [3.0, 3.0]])), np.sqrt(5.0))
-    assert float(pb.rmse(jnp.asarray([1.0, 2.0]), jnp.asarray([[1.0], [2.0]]))) == 0.0
+    assert np.isclose(pb.metrics.rmse(mean, mean + jnp.asarray([[1.0, 1.0], [3.0, 3.0]])), np.sqrt(5.0))
+    assert float(pb.metrics.rmse(jnp.asarray([1.0, 2.0]), jnp.asarray([[1.0], [2.0]]))) == 0.0
 
 
 def test_they_compile():
     one, labels = jnp.asarray([0.9, 0.2]), jnp.asarray([1, 1])
-    assert jax.jit(pb.accuracy)(one, labels) == pb.accuracy(one, labels)
-    compiled = jax.jit(pb.expected_calibration_error)(one, labels)
-    assert np.isclose(compiled, pb.expected_calibration_error(one, labels))
+    assert jax.jit(pb.metrics.accuracy)(one, labels) == pb.metrics.accuracy(one, labels)
+    compiled = jax.jit(pb.metrics.expected_calibration_error)(one, labels)
+    assert np.isclose(compiled, pb.metrics.expected_calibration_error(one, labels))
 
 
 def test_bad_arguments():
     labels = jnp.asarray([0, 1])
     with pytest.raises(ValueError, match="probability of class one"):
-        pb.accuracy(jnp.ones((2, 1)), labels)  # its only class would always be the most probable
+        pb.metrics.accuracy(jnp.ones((2, 1)), labels)  # its only class would always be the most probable
     with pytest.raises(ValueError, match="bins"):
-        pb.expected_calibration_error(jnp.ones(2), labels, bins=0)
+        pb.metrics.expected_calibration_error(jnp.ones(2), labels, bins=0)
     with pytest.raises(ValueError, match="they must be the same"):
-        pb.rmse(jnp.ones((2, 3)), jnp.ones((2, 2)))
+        pb.metrics.rmse(jnp.ones((2, 3)), jnp.ones((2, 2)))
 
 
 def test_against_scikit_learn():
@@ -102,7 +104,7 @@ def test_against_scikit_learn():
     labels = rng.integers(4, size=200)
     close = {"rtol": 1e-5}
     np.testing.assert_allclose(
-        pb.accuracy(probabilities, labels),
+        pb.metrics.accuracy(probabilities, labels),
         sklearn.metrics.accuracy_score(labels, probabilities.argmax(1)),
         **close,
     )
@@ -118,7 +120,7 @@ def test_against_scikit_learn():
         pb.metrics.mae(mean, targets), sklearn.metrics.mean_absolute_error(targets, mean), **close
     )
     np.testing.assert_allclose(
-        pb.rmse(mean, targets) ** 2, sklearn.metrics.mean_squared_error(targets, mean), **close
+        pb.metrics.rmse(mean, targets) ** 2, sklearn.metrics.mean_squared_error(targets, mean), **close
     )
     inside = np.round(rng.normal(size=80), 1).astype(np.float32)  # with ties
     outside = np.round(rng.normal(0.7, size=50), 1).astype(np.float32)
@@ -158,7 +160,9 @@ def test_adaptive_and_classwise_calibration_are_the_definition():
     np.testing.assert_allclose(ours, np.mean([one_class(c) for c in range(3)]), rtol=1e-4)
     table = pb.metrics.reliability(probabilities, labels)
     error = np.nansum(table.share * np.abs(table.frequency - table.probability))
-    np.testing.assert_allclose(error, pb.expected_calibration_error(probabilities, labels), rtol=1e-4)
+    np.testing.assert_allclose(
+        error, pb.metrics.expected_calibration_error(probabilities, labels), rtol=1e-4
+    )
 
 
 def test_crps_against_scoringrules():
@@ -197,7 +201,7 @@ def cloud(likelihood):
     psi = model.init(jax.random.key(0)).psi
     values = model.sample_prior(jax.random.key(1), psi, 4)
     log_weights = jnp.log(jnp.asarray([0.1, 0.2, 0.3, 0.4]))
-    return model, pb.Posterior(psi, pb.Particles(values, log_weights))
+    return model, pb.types.Posterior(psi, pb.types.Particles(values, log_weights))
 
 
 INPUTS = np.linspace(-1, 1, 40)[:, None]
@@ -207,7 +211,7 @@ def test_scores_of_a_predictive():
     """The mixture's, and averages over particles, by their definition; all in original units."""
     targets = np.sin(3 * INPUTS[:, 0])
     model, posterior = cloud(pb.gaussian(0.1))
-    scale = pb.TargetScale(10.0, 3.0)
+    scale = pb.prediction.TargetScale(10.0, 3.0)
     predictive = pb.predict(model, posterior, INPUTS, target_scale=scale)
     original = 10 + 3 * targets
     scores = pb.metrics.evaluate(predictive, original)
@@ -215,9 +219,9 @@ def test_scores_of_a_predictive():
     each = np.sqrt(np.mean((means - original[None]) ** 2, axis=1))
     np.testing.assert_allclose(scores["rmse_over_particles"], np.exp(log_weights) @ each, rtol=1e-4)
     assert scores["rmse"] <= scores["rmse_over_particles"]
-    compiled = _averaged._cache_size()
+    compiled = _average._cache_size()
     pb.metrics.evaluate(predictive, original)
-    assert _averaged._cache_size() == compiled  # not anew each time
+    assert _average._cache_size() == compiled  # not anew each time
     samples, weights = predictive.weighted_samples(jax.random.key(1))
     from_samples = np.mean(pb.metrics.sample_crps(samples, weights, original))
     np.testing.assert_allclose(scores["crps"], from_samples, rtol=0.03)
@@ -235,7 +239,7 @@ def test_missing_targets_are_left_out():
     scores = pb.metrics.evaluate(pb.predict(model, posterior, INPUTS), targets)
     rest = np.arange(40) != 5
     mean = pb.predict(model, posterior, INPUTS[rest]).mean
-    np.testing.assert_allclose(scores["rmse"], pb.rmse(mean, targets[rest]), rtol=1e-5)
+    np.testing.assert_allclose(scores["rmse"], pb.metrics.rmse(mean, targets[rest]), rtol=1e-5)
     assert all(np.isfinite(value) for value in scores.values())
 
 
@@ -245,7 +249,7 @@ def test_scores_of_classes_and_counts():
     predictive = pb.predict(model, posterior, INPUTS)
     scores = pb.metrics.evaluate(predictive, labels)
     means, _, log_weights = predictive.components()
-    each = [float(pb.accuracy(mean, labels)) for mean in means]
+    each = [float(pb.metrics.accuracy(mean, labels)) for mean in means]
     np.testing.assert_allclose(scores["accuracy_over_particles"], np.exp(log_weights) @ each, rtol=1e-5)
     with pytest.raises(ValueError, match="these are classes; use brier"):
         pb.metrics.crps(predictive, labels)

@@ -13,7 +13,7 @@ from reproduction.networks.cnn import cnn
 
 import partialbayes as pb
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.short import train_briefly
 
 KEY = jax.random.key(0)
@@ -109,7 +109,7 @@ def test_adapters_agree_on_the_same_weights(build):
     def score(network):
         model = pb.partial_bnn(network, pb.subsets.layer(1), pb.gaussian(pb.learned(0.3)))
         phi, psi = model.init(jax.random.key(0))
-        batch = whole(X, X[:, :2])
+        batch = full_batch(X, X[:, :2])
         value, gradient = jax.value_and_grad(lambda psi: model.log_likelihood(phi, psi, batch).sum())(
             psi
         )
@@ -139,7 +139,7 @@ def test_hidden_biases_start_as_wide_as_asked():
 def test_pretrained_weights_are_the_start(build):
     network = build()
     model = pb.partial_bnn(
-        network, pb.subsets.layer(-1), pb.gaussian(), pb.priors.centred_on(network, 0.1)
+        network, pb.subsets.layer(-1), pb.gaussian(), pb.priors.centered_on(network, 0.1)
     )
     phi, psi = model.init(jax.random.key(3))
     merged = model.split.merge(phi, psi.network)
@@ -185,7 +185,7 @@ def test_layers_before_the_stochastic_one_run_once(build):
         return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
 
     def log_likelihoods(values, psi, inputs):
-        batch = whole(inputs, jnp.zeros(rows))
+        batch = full_batch(inputs, jnp.zeros(rows))
         return jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch).sum())(values)
 
     psi = model.init(jax.random.key(0)).psi
@@ -202,7 +202,7 @@ def test_layers_before_the_stochastic_one_run_once(build):
 
 
 class NnxTricky(nnx.Module):
-    """Normalisation, dropout, attention, a skip connection, a shared layer, a dictionary."""
+    """Normalization, dropout, attention, a skip connection, a shared layer, a dictionary."""
 
     def __init__(self, rngs):
         self.stem = nnx.Linear(3, 8, rngs=rngs)
@@ -265,7 +265,7 @@ TRICKY = {
 
 
 @pytest.mark.parametrize("build", TRICKY.values(), ids=TRICKY.keys())
-def test_normalisation_dropout_attention_and_sharing(build):
+def test_normalization_dropout_attention_and_sharing(build):
     network = build()
     params = network.init(jax.random.key(0))
     # Evaluation mode: no randomness, and a row's output does not depend on the other rows.
@@ -273,7 +273,7 @@ def test_normalisation_dropout_attention_and_sharing(build):
     np.testing.assert_array_equal(outputs, network.apply(params, X))
     np.testing.assert_allclose(outputs[:1], network.apply(params, X[:1]), rtol=1e-4, atol=1e-6)
     model = pb.partial_bnn(
-        network, pb.subsets.normalisation_scales() | pb.subsets.layer(-1), pb.gaussian()
+        network, pb.subsets.normalization_scales() | pb.subsets.layer(-1), pb.gaussian()
     )
     assert model.split.dim == 16 + 9
     posterior = train_briefly(model, (X, X[:, 0]))
@@ -434,6 +434,6 @@ def test_a_stochastic_convolution(build):
     assert model.split.dim == 2 * 9 + 2
     psi = model.init(jax.random.key(0)).psi
     values = model.sample_prior(jax.random.key(1), psi, 5)
-    log_likelihoods, gradient = one_pass(model, values, psi, whole(IMAGES, jnp.ones(4)))
+    log_likelihoods, gradient = one_pass(model, values, psi, full_batch(IMAGES, jnp.ones(4)))
     assert len(set(np.asarray(log_likelihoods).tolist())) == 5
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient(jnp.full(5, 0.2))))

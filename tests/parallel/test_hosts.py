@@ -60,7 +60,7 @@ def test_a_coordinator_that_is_not_there():
     with pytest.raises(
         TimeoutError, match=rf"reached at {address} within 1 seconds \(Connection refused"
     ):
-        pb.parallel.initialise(address, num_processes=2, process_id=1, timeout=1)
+        pb.parallel.initialize(address, num_processes=2, process_id=1, timeout=1)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_a_coordinator_that_is_not_there():
 )
 def test_arguments_that_make_no_sense(arguments, message):
     with pytest.raises(ValueError, match=message):
-        pb.parallel.initialise(**arguments)
+        pb.parallel.initialize(**arguments)
 
 
 def test_one_process_has_the_rows_of_all():
-    rows = pb.parallel.rows_of_all((np.ones((3, 2)), np.ones(3)))
+    rows = pb.parallel.allgather_rows((np.ones((3, 2)), np.ones(3)))
     assert [part.shape for part in rows] == [(3, 2), (3,)]
     with pytest.raises(ValueError, match="differ in length"):
-        pb.parallel.rows_of_all((np.ones((3, 2)), np.ones(4)))
+        pb.parallel.allgather_rows((np.ones((3, 2)), np.ones(4)))
 
 
 def test_two_processes_find_each_other_by_slurm_and_share_their_rows():
@@ -117,7 +117,7 @@ def test_two_processes_train_as_one(tmp_path):
     refined = pb.refine(algorithm.model, alone.posterior, data, num_particles=64)
     for number in range(2):
         found = np.load(tmp_path / f"run.{number}.npz")
-        np.testing.assert_allclose(found["loss"], alone.history.steps["loss"], rtol=1e-5)
+        np.testing.assert_allclose(found["loss"], alone.history.metrics["loss"], rtol=1e-5)
         np.testing.assert_allclose(found["values"], alone.posterior.particles.values, atol=1e-5)
         mean = pb.predict(algorithm.model, alone.posterior, data[0]).mean
         np.testing.assert_allclose(found["mean"], mean, atol=1e-5)
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_ends_the_other_and_the_run_can_go_on(tmp_path)
     assert 18 <= read_file(path)[1]["step"] < 900
     resumed = on_one_device(300, checkpoint=path, resume=True)
     alone = on_one_device(300)
-    np.testing.assert_allclose(resumed.history.steps["loss"], alone.history.steps["loss"], atol=1e-5)
+    np.testing.assert_allclose(resumed.history.metrics["loss"], alone.history.metrics["loss"], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -154,7 +154,9 @@ def test_one_device_resumes_a_run_saved_on_four(tmp_path):
     resumed = on_one_device(5, checkpoint=path, resume=True)
     straight = on_one_device(5)
     assert resumed.history.best_step == straight.history.best_step
-    np.testing.assert_allclose(resumed.history.steps["loss"], straight.history.steps["loss"], rtol=1e-5)
+    np.testing.assert_allclose(
+        resumed.history.metrics["loss"], straight.history.metrics["loss"], rtol=1e-5
+    )
     np.testing.assert_allclose(
         resumed.posterior.particles.values, straight.posterior.particles.values, atol=1e-5
     )
@@ -162,5 +164,5 @@ def test_one_device_resumes_a_run_saved_on_four(tmp_path):
 
 def test_a_checkpoint_that_only_some_hosts_see(tmp_path, monkeypatch):
     monkeypatch.setattr("partialbayes._engine.checkpoints.agreed", lambda number, shared: not number)
-    with pytest.raises(pb.CheckpointError, match="there for one process and not for another"):
+    with pytest.raises(pb.errors.CheckpointError, match="there for one process and not for another"):
         on_one_device(1, checkpoint=tmp_path / "run.safetensors")

@@ -23,12 +23,12 @@ def where_it_ran(task):
 
 
 def build(variance):
-    return pb.ohsmc(ORACLE.model, num_particles=8, kernel=pb.random_walk(variance))
+    return pb.ohsmc(ORACLE.model, num_particles=8, kernel=pb.kernels.random_walk(variance))
 
 
 def test_work_is_spread_over_processes_of_one_thread(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
-    found = dict(pb.parallel.sweep(where_it_ran, [1, 2, 3], jobs=2))
+    found = dict(pb.parallel.sweep(where_it_ran, [1, 2, 3], n_jobs=2))
     assert set(found) == {1, 2, 3}
     for process, flags, threads in found.values():
         assert process != os.getpid()
@@ -46,7 +46,7 @@ def test_processes_are_not_shared_with_others_that_use_joblib(monkeypatch):
         return {found[1:] for found in joblib.Parallel(n_jobs=2)(calls)}
 
     def ours():
-        return dict(pb.parallel.sweep(where_it_ran, [1, 2, 3], jobs=2)).values()
+        return dict(pb.parallel.sweep(where_it_ran, [1, 2, 3], n_jobs=2)).values()
 
     flags = os.environ["XLA_FLAGS"]
     assert theirs() == {(flags, None)}
@@ -57,7 +57,7 @@ def test_processes_are_not_shared_with_others_that_use_joblib(monkeypatch):
 
 
 def test_one_job_stays_in_this_process():
-    assert [found[0] for _, found in pb.parallel.sweep(where_it_ran, [1, 2], jobs=1)] == [
+    assert [found[0] for _, found in pb.parallel.sweep(where_it_ran, [1, 2], n_jobs=1)] == [
         os.getpid()
     ] * 2
     assert list(pb.parallel.sweep(where_it_ran, [])) == []
@@ -80,9 +80,9 @@ def test_a_function_that_cannot_be_sent():
 
 def test_jobs_that_make_no_sense():
     with pytest.raises(ValueError, match="jobs must be"):
-        pb.parallel.sweep(where_it_ran, [1], jobs=0)
+        pb.parallel.sweep(where_it_ran, [1], n_jobs=0)
     with pytest.raises(ValueError, match="checkpoint is of one program"):
-        pb.fit_many(build(0.1), DATA, epochs=1, repeats=2, jobs=2, checkpoint="run.safetensors")
+        pb.fit_many(build(0.1), DATA, epochs=1, repeats=2, n_jobs=2, checkpoint="run.safetensors")
 
 
 def same_runs_by_two_programs():
@@ -90,10 +90,10 @@ def same_runs_by_two_programs():
     settings |= {"hyperparameters": jnp.array([0.01, 0.1, 1.0])}
     with jax.debug_key_reuse(False):  # a false alarm on a loop under vmap
         together = pb.fit_many(build, DATA, **settings)
-        apart = pb.fit_many(build, DATA, **settings, jobs=2)
+        apart = pb.fit_many(build, DATA, **settings, n_jobs=2)
     assert len(apart) == 3
     for one, other in zip(together, apart, strict=True):
-        np.testing.assert_allclose(one.history.steps["loss"], other.history.steps["loss"], rtol=1e-4)
+        np.testing.assert_allclose(one.history.metrics["loss"], other.history.metrics["loss"], rtol=1e-4)
         assert one.history.best_step == other.history.best_step
 
 

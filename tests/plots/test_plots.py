@@ -15,10 +15,10 @@ import partialbayes as pb
 
 STEPS = {name: np.linspace(1.0, 2.0, 300) for name in ("loss", "ess", "ancestors")}
 STEPS["acceptance"] = np.full(300, 0.4)
-HISTORY = pb.History(STEPS, np.arange(20, 301, 20), np.linspace(3.0, 1.0, 15), 300)
+HISTORY = pb.types.History(STEPS, np.arange(20, 301, 20), np.linspace(3.0, 1.0, 15), 300)
 VALUES = jax.random.normal(jax.random.key(0), (60, 5))
 LOG_WEIGHTS = jax.nn.log_softmax(jax.random.normal(jax.random.key(1), (60,)))
-PARTICLES = pb.Particles(VALUES, LOG_WEIGHTS)
+PARTICLES = pb.types.Particles(VALUES, LOG_WEIGHTS)
 X = np.linspace(-1, 1, 20)[:, None]
 
 
@@ -26,7 +26,7 @@ def cloud(sizes, likelihood):
     model = pb.partial_bnn(pb.mlp(sizes), pb.subsets.layer(0), likelihood)
     psi = model.init(jax.random.key(0)).psi
     values = model.sample_prior(jax.random.key(1), psi, 5)
-    return model, pb.Posterior(psi, pb.Particles(values, jnp.full(5, -jnp.log(5.0))))
+    return model, pb.types.Posterior(psi, pb.types.Particles(values, jnp.full(5, -jnp.log(5.0))))
 
 
 MODEL, POSTERIOR = cloud([1, 3, 1], pb.gaussian(0.1))
@@ -88,7 +88,7 @@ def test_weights_are_shown():
     """A coordinate's dot is at its weighted mean; a particle of weight zero is nowhere."""
     values = jnp.asarray([[0.0], [1.0], [100.0]])
     with np.errstate(divide="ignore"):
-        particles = pb.Particles(values, jnp.log(jnp.asarray([0.25, 0.75, 0.0])))
+        particles = pb.types.Particles(values, jnp.log(jnp.asarray([0.25, 0.75, 0.0])))
     ax = pb.plots.marginals(particles)
     dot = next(line for line in ax.lines if line.get_marker() == "o")
     assert np.isclose(dot.get_xdata()[0], 0.75)

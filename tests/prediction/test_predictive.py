@@ -15,12 +15,12 @@ SLOPES = np.asarray([-1.0, 0.5, np.nan, 2.0, 0.7])
 WEIGHTS = np.asarray([0.1, 0.4, 0.0, 0.2, 0.3])
 KEPT = WEIGHTS > 0
 CHUNKS = [(None, None), (4, 2)]
-in_chunks = pytest.mark.parametrize(("data_chunk", "particle_chunk"), CHUNKS)
+with_chunks = pytest.mark.parametrize(("data_chunk", "particle_chunk"), CHUNKS)
 
 
 def slope_model(likelihood, outputs=1):
     """The network gives slope · x · (1, …, outputs); the slope is random."""
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"slope": jnp.ones(()), "factors": jnp.arange(1.0, outputs + 1.0)},
         apply=lambda params, x: x * params["slope"] * params["factors"][None, :],
     )
@@ -31,7 +31,9 @@ def cloud(model, slopes=SLOPES, weights=WEIGHTS):
     with np.errstate(divide="ignore"):
         log_weights = jnp.asarray(np.log(weights), float)
     psi = model.init(jax.random.key(0)).psi
-    return pb.Posterior(psi, pb.Particles(jnp.asarray(slopes, float)[..., None], log_weights))
+    return pb.types.Posterior(
+        psi, pb.types.Particles(jnp.asarray(slopes, float)[..., None], log_weights)
+    )
 
 
 NORMAL, STUDENT, CAUCHY, COUNTS = (
@@ -61,7 +63,7 @@ def exact_cdf(law, targets):
 )
 def test_quantiles_of_the_mixture(name, sizes):
     model, law = LAWS[name]
-    chunks = dict(zip(("data_chunk", "particle_chunk"), sizes, strict=True))
+    chunks = {"chunks": pb.types.Chunks(*reversed(sizes))}
     predictive = pb.predict(model, cloud(model), X, **chunks)
     levels = np.asarray([0.02, 0.5, 0.9])
     ours = np.asarray(predictive.quantile(levels))
@@ -89,28 +91,26 @@ def test_the_median_of_a_student_t_keeps_its_digits():
     np.testing.assert_allclose(ours, scipy.stats.t(4.0, 0, 0.5).cdf(tiny) - 0.5, rtol=1e-3, atol=1e-7)
 
 
-@in_chunks
+@with_chunks
 def test_samples_have_the_moments_and_the_weights(data_chunk, particle_chunk):
-    predictive = pb.predict(
-        NORMAL, cloud(NORMAL), X, data_chunk=data_chunk, particle_chunk=particle_chunk
-    )
+    predictive = pb.predict(NORMAL, cloud(NORMAL), X, chunks=pb.types.Chunks(particle_chunk, data_chunk))
     draws = np.asarray(predictive.sample(jax.random.key(3), 4000))
     assert draws.shape == (4000, ROWS)
     z = (draws.mean(axis=0) - predictive.mean) / np.asarray(predictive.std) * np.sqrt(4000)
     assert np.abs(z).max() < 4.5
     # One particle for all rows: the first and the last row move against each other.
     covariance = np.cov(draws[:, 0], draws[:, -1])[0, 1]
-    np.testing.assert_allclose(covariance, -float(predictive.epistemic[-1]), atol=0.08)
+    np.testing.assert_allclose(covariance, -float(predictive.epistemic_variance[-1]), atol=0.08)
     assert np.array_equal(draws, pb.predict(NORMAL, cloud(NORMAL), X).sample(3, 4000))
 
 
-@in_chunks
+@with_chunks
 def test_original_units(data_chunk, particle_chunk):
-    """Affine: everything is what the standardised predictive says, moved and stretched."""
+    """Affine: everything is what the standardized predictive says, moved and stretched."""
     model = slope_model(pb.gaussian(0.25), outputs=2)
-    chunks = {"data_chunk": data_chunk, "particle_chunk": particle_chunk}
+    chunks = {"chunks": pb.types.Chunks(particle_chunk, data_chunk)}
     given = pb.predict(model, cloud(model), X, **chunks)
-    scale = pb.TargetScale(shift=np.asarray([100.0, -3.0]), scale=np.asarray([7.0, 0.5]))
+    scale = pb.prediction.TargetScale(shift=np.asarray([100.0, -3.0]), scale=np.asarray([7.0, 0.5]))
     ours = pb.predict(model, cloud(model), X, target_scale=scale, **chunks)
 
     def restore(values):
@@ -119,7 +119,7 @@ def test_original_units(data_chunk, particle_chunk):
     close = {"rtol": 1e-5, "atol": 1e-5}
     np.testing.assert_allclose(ours.mean, restore(given.mean), **close)
     np.testing.assert_allclose(ours.variance, scale.scale**2 * np.asarray(given.variance), **close)
-    np.testing.assert_allclose(ours.aleatoric + ours.epistemic, ours.variance, **close)
+    np.testing.assert_allclose(ours.aleatoric_variance + ours.epistemic_variance, ours.variance, **close)
     np.testing.assert_allclose(ours.quantile([0.1, 0.8]), restore(given.quantile([0.1, 0.8])), **close)
     np.testing.assert_allclose(ours.sample(0, 3), restore(given.sample(0, 3)), **close)
     targets = np.sin(np.arange(2 * ROWS)).reshape(ROWS, 2)
@@ -131,12 +131,12 @@ def test_original_units(data_chunk, particle_chunk):
 
 def test_target_scale_of_training_targets():
     targets = np.asarray([[1.0, 5.0], [3.0, 5.0], [np.nan, 5.0]])
-    scale = pb.TargetScale.of(targets)
+    scale = pb.prediction.TargetScale.of(targets)
     np.testing.assert_allclose(scale.shift, [2.0, 5.0])
     np.testing.assert_allclose(scale.scale, [1.0, 1.0])  # a constant is only moved
-    assert pb.TargetScale.of(np.ones((4, 1))).shift.shape == ()
+    assert pb.prediction.TargetScale.of(np.ones((4, 1))).shift.shape == ()
     missing = slope_model(pb.likelihoods.allow_missing(pb.gaussian(0.25)), outputs=2)
-    wide = pb.TargetScale(0.0, np.asarray([1.0, 10.0]))
+    wide = pb.prediction.TargetScale(0.0, np.asarray([1.0, 10.0]))
     gaps = np.zeros((ROWS, 2))
     gaps[0, 1] = np.nan
     density = pb.predict(missing, cloud(missing), X, target_scale=wide).log_density(gaps)
@@ -146,11 +146,11 @@ def test_target_scale_of_training_targets():
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
-@in_chunks
+@with_chunks
 def test_entropy_is_expected_entropy_plus_mutual_information(outputs, data_chunk, particle_chunk):
     likelihood = pb.bernoulli() if outputs == 1 else pb.categorical()
     model = slope_model(likelihood, outputs)
-    chunks = {"data_chunk": data_chunk, "particle_chunk": particle_chunk}
+    chunks = {"chunks": pb.types.Chunks(particle_chunk, data_chunk)}
     predictive = pb.predict(model, cloud(model), 3 * X, **chunks)
     logits = 3 * X[:, :, None] * SLOPES[None, None, KEPT] * np.arange(1.0, outputs + 1)[None, :, None]
     if outputs == 1:
@@ -172,10 +172,10 @@ def test_an_ensemble_member_of_no_weight_says_nothing():
     psi = psi._replace(network={"factors": jnp.asarray([[1.0], [np.nan], [2.0]])})
     slopes = jnp.asarray([[1.0, 2.0], [np.nan, 3.0], [0.5, np.nan]])[..., None]
     log_weights = jnp.log(jnp.asarray([[0.2, 0.3], [0.0, 0.0], [0.5, 0.0]]))
-    ensemble = pb.Posterior(psi, pb.Particles(slopes, log_weights))
+    ensemble = pb.types.Posterior(psi, pb.types.Particles(slopes, log_weights))
     flat = cloud(NORMAL, np.asarray([1.0, 2.0, 1.0]), np.asarray([0.2, 0.3, 0.5]))
     for chunks in CHUNKS:
-        sizes = dict(zip(("data_chunk", "particle_chunk"), chunks, strict=True))
+        sizes = {"chunks": pb.types.Chunks(*reversed(chunks))}
         ours, expected = pb.predict(NORMAL, ensemble, X, **sizes), pb.predict(NORMAL, flat, X)
         close = {"rtol": 1e-5, "atol": 1e-6}
         np.testing.assert_allclose(ours.variance, expected.variance, **close)
@@ -191,7 +191,7 @@ def test_a_custom_likelihood_without_cdf_has_weighted_sample_quantiles():
         sample=lambda key, outputs: outputs[:, 0] + jax.random.laplace(key, outputs.shape[:1]),
     )
     model = slope_model(laplace)
-    scale = pb.TargetScale(5.0, 2.0)
+    scale = pb.prediction.TargetScale(5.0, 2.0)
     low, high = pb.predict(model, cloud(model), X, target_scale=scale).interval(0.8)
     assert np.all(np.isfinite(low))
     law = scipy.stats.laplace
@@ -234,8 +234,8 @@ def test_wrong_use():
     with pytest.raises(ValueError, match="coverage must lie"):
         numbers.interval(90.0)
     with pytest.raises(ValueError, match="target_scale is for real-valued"):
-        pb.predict(labels, cloud(labels), X, target_scale=pb.TargetScale(0.0, 1.0))
+        pb.predict(labels, cloud(labels), X, target_scale=pb.prediction.TargetScale(0.0, 1.0))
     with pytest.raises(ValueError, match=r"target_scale.scale must be positive"):
-        pb.predict(NORMAL, cloud(NORMAL), X, target_scale=pb.TargetScale(0.0, 0.0))
+        pb.predict(NORMAL, cloud(NORMAL), X, target_scale=pb.prediction.TargetScale(0.0, 0.0))
     with pytest.raises(ValueError, match="num must be a whole number"):
         numbers.sample(0, 0)

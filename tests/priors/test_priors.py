@@ -7,18 +7,18 @@ import pytest
 import scipy.stats
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 
 PARAMS = pb.mlp([4, 3, 2]).init(jax.random.key(0))
-SPLIT = pb.split_weights(
+SPLIT = pb.model.split_weights(
     PARAMS, "**"
 )  # layers/0/bias 3, layers/0/kernel 12, layers/1/bias 2, …/kernel 6
 DIM = SPLIT.dim
 PHI = np.random.default_rng(0).normal(size=DIM)
 
 PRIORS = {
-    "normal": (pb.normal(0.5, 2.0), scipy.stats.norm(0.5, 2.0)),
-    "learned": (pb.normal(scale=pb.learned(0.7)), scipy.stats.norm(0.0, 0.7)),
+    "normal": (pb.priors.normal(0.5, 2.0), scipy.stats.norm(0.5, 2.0)),
+    "learned": (pb.priors.normal(scale=pb.learned(0.7)), scipy.stats.norm(0.0, 0.7)),
     "laplace": (pb.priors.laplace(0.1, pb.learned(0.4)), scipy.stats.laplace(0.1, 0.4)),
     "student": (pb.priors.student_t(6.0, 0.2, 0.5), scipy.stats.t(6.0, 0.2, 0.5)),
     "custom": (
@@ -62,7 +62,7 @@ def test_inverse_gamma_is_the_law_of_the_logarithm():
 
 def spread(scale, split=SPLIT):
     """The standard deviation of each leaf's weights, by path."""
-    prior = pb.normal(scale=scale)(split)
+    prior = pb.priors.normal(scale=scale)(split)
     deviation = np.sqrt(prior.moments(prior.init()).variance)
     sizes = [int(mask.sum()) for mask in split.masks]
     pieces = np.split(deviation, np.cumsum(sizes)[:-1])
@@ -72,7 +72,7 @@ def spread(scale, split=SPLIT):
 
 
 def test_scale_per_weight():
-    prior = pb.normal(scale=np.arange(1.0, DIM + 1))(SPLIT)
+    prior = pb.priors.normal(scale=np.arange(1.0, DIM + 1))(SPLIT)
     np.testing.assert_allclose(np.sqrt(prior.moments(()).variance), np.arange(1.0, DIM + 1), rtol=1e-6)
 
 
@@ -85,7 +85,7 @@ def test_scale_per_layer():
     assert spread(pb.priors.per_layer(pb.learned([0.5, 2.0]))) == first | second
     # A path by itself decides over a glob.
     assert spread({"**": 2.0, "layers/0/*": 0.5, "layers/0/bias": 3.0})["layers/0/bias"] == 3.0
-    learned = pb.normal(scale=pb.priors.per_layer(pb.learned(1.5)))(SPLIT).init()
+    learned = pb.priors.normal(scale=pb.priors.per_layer(pb.learned(1.5)))(SPLIT).init()
     assert sorted(learned) == ["layers/0", "layers/1"]
 
 
@@ -97,13 +97,13 @@ def test_scale_by_fan_in():
     assert spread(pb.priors.fan_in(pb.priors.per_layer([3.0, 3.0]))) == expected
     # Equinox has the outputs first, and convolutions have windows.
     kernels = {"dense": jnp.ones((3, 4)), "conv": jnp.ones((5, 2, 2, 3))}
-    found = spread(pb.priors.fan_in(), pb.split_weights(kernels, "**", output_axis=0))
+    found = spread(pb.priors.fan_in(), pb.model.split_weights(kernels, "**", output_axis=0))
     assert found == {"conv": round(1 / np.sqrt(12), 4), "dense": 0.5}
 
 
 def test_learned_scale_has_the_gradient_of_the_closed_form():
     """d log N(φ; 0, s²) / d log s = Σ (φ² / s² − 1), by layer."""
-    prior = pb.normal(scale=pb.priors.per_layer(pb.learned(0.8)))(SPLIT)
+    prior = pb.priors.normal(scale=pb.priors.per_layer(pb.learned(0.8)))(SPLIT)
     gradient = jax.grad(lambda learned: prior.log_density(jnp.asarray(PHI, float), learned))(
         prior.init()
     )
@@ -112,8 +112,8 @@ def test_learned_scale_has_the_gradient_of_the_closed_form():
 
 
 def test_joint_prior_of_weights_and_noise():
-    prior = pb.normal(scale=pb.learned(0.5))
-    noise = pb.gaussian(pb.sampled(np.array([0.3, 0.4]), prior=pb.normal(-1.0, 0.2)))
+    prior = pb.priors.normal(scale=pb.learned(0.5))
+    noise = pb.gaussian(pb.sampled(np.array([0.3, 0.4]), prior=pb.priors.normal(-1.0, 0.2)))
     model = pb.partial_bnn(pb.mlp([4, 3, 2]), pb.subsets.layer(-1), noise, prior)
     phi, psi = model.init(jax.random.key(0))
     assert phi.shape == (10,)
@@ -136,7 +136,7 @@ def test_sampled_variance_has_the_conjugate_posterior():
     x, y = rng.normal(size=(12, 1)), rng.normal(size=12)
     law = scipy.stats.invgamma(3.0 + 6.0, scale=2.0 + 0.5 * np.sum((y - 0.5 * x[:, 0]) ** 2))
     psi = model.init(jax.random.key(0)).psi
-    batch = whole(*(jnp.asarray(part, float) for part in (x, y)))
+    batch = full_batch(*(jnp.asarray(part, float) for part in (x, y)))
     logarithms = jnp.linspace(-2.0, 2.0, 9)
 
     def log_joint(logarithm):
@@ -147,11 +147,11 @@ def test_sampled_variance_has_the_conjugate_posterior():
     np.testing.assert_allclose(gap, gap[0], rtol=1e-5)
 
 
-def test_centred_on_weights():
-    prior = pb.priors.centred_on(PARAMS, {"**/bias": 0.1, "**/kernel": 0.2})(SPLIT)
+def test_centered_on_weights():
+    prior = pb.priors.centered_on(PARAMS, {"**/bias": 0.1, "**/kernel": 0.2})(SPLIT)
     np.testing.assert_array_equal(prior.moments(prior.init()).mean, SPLIT.split(PARAMS)[0])
     with pytest.raises(ValueError, match="do not look like the network's"):
-        pb.priors.centred_on({"w": jnp.ones(2)})(SPLIT)
+        pb.priors.centered_on({"w": jnp.ones(2)})(SPLIT)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_centred_on_weights():
 )
 def test_scales_that_do_not_fit(scale, message):
     with pytest.raises(ValueError, match=message):
-        pb.normal(scale=scale)(SPLIT)
+        pb.priors.normal(scale=scale)(SPLIT)
 
 
 def test_errors_when_built():
@@ -177,10 +177,10 @@ def test_errors_when_built():
         with pytest.raises(ValueError, match="scale must be positive and finite"):
             pb.priors.laplace(scale=scale)
     with pytest.raises(ValueError, match=r"sampled\(\) is for parameters of a likelihood"):
-        pb.normal(scale=pb.priors.per_layer(pb.sampled(1.0)))
-    with pytest.raises(ValueError, match="degrees must be positive"):
-        pb.priors.student_t(degrees=0.0)
+        pb.priors.normal(scale=pb.priors.per_layer(pb.sampled(1.0)))
+    with pytest.raises(ValueError, match="degrees_of_freedom must be positive"):
+        pb.priors.student_t(degrees_of_freedom=0.0)
     with pytest.raises(ValueError, match=r"mean of the prior has shape \(3,\)"):
-        pb.normal(mean=np.ones(3))(SPLIT)
+        pb.priors.normal(mean=np.ones(3))(SPLIT)
     with pytest.raises(ValueError, match=r"sample of the custom prior gives shape \(2, 3\)"):
         pb.priors.custom(lambda phi: phi.sum(), lambda key, num: jnp.ones((num, 3)))(SPLIT)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from partialbayes.training._diagnostics import findings
 from tests.browser import image_widths, opened, sticks_out
 
 X = np.linspace(-1, 1, 40)[:, None]
 Y = 100.0 + 20.0 * np.sin(3 * X[:, 0])
-SCALE = pb.TargetScale.of(Y)
+SCALE = pb.prediction.TargetScale.of(Y)
 MODEL = pb.partial_bnn(pb.mlp([1, 4, 1]), pb.subsets.layer(0), pb.gaussian(pb.learned(0.5)))
 HOSTILE = "<script>document.title = 'taken'</script>\"'&"
 
@@ -24,7 +24,7 @@ HOSTILE = "<script>document.title = 'taken'</script>\"'&"
 def cloud(model):
     psi = model.init(jax.random.key(0)).psi
     values = model.sample_prior(jax.random.key(1), psi, 5)
-    return pb.Posterior(psi, pb.Particles(values, jnp.full(5, -jnp.log(5.0))))
+    return pb.types.Posterior(psi, pb.types.Particles(values, jnp.full(5, -jnp.log(5.0))))
 
 
 class Parser(html.parser.HTMLParser):
@@ -95,7 +95,7 @@ def test_a_failed_report_leaves_what_was_there(tmp_path, monkeypatch):
         pb.report(MODEL, cloud(MODEL), (X, Y[:-1]), path)
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        write_whole(path, b"half")
+        write_atomically(path, b"half")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text() == "before"
 

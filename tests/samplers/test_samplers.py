@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.samplers._chains import chain_report
 from tests.oracles import conjugate
 
@@ -15,9 +15,9 @@ ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
 
 
-def point(model: pb.Model) -> pb.Posterior:
+def point(model: pb.types.Model) -> pb.types.Posterior:
     phi, psi = model.init(jax.random.key(0))
-    return pb.Posterior(psi, pb.Particles(phi[None, :], jnp.zeros(1)))
+    return pb.types.Posterior(psi, pb.types.Particles(phi[None, :], jnp.zeros(1)))
 
 
 START = point(ORACLE.model)
@@ -26,16 +26,16 @@ MEAN, COVARIANCE = (np.asarray(x, float) for x in ORACLE.posterior(START.psi))
 
 def moment_z_scores(replicates, mean, covariance):
     """z-scores of first and second moments, from independent replicates (replicate, draw, dim)."""
-    centred = np.asarray(replicates, float) - mean
-    seconds = np.einsum("rdi,rdj->rij", centred, centred) / centred.shape[1] - covariance
-    errors = np.concatenate([centred.mean(axis=1), seconds.reshape(len(centred), -1)], axis=1)
+    centered = np.asarray(replicates, float) - mean
+    seconds = np.einsum("rdi,rdj->rij", centered, centered) / centered.shape[1] - covariance
+    errors = np.concatenate([centered.mean(axis=1), seconds.reshape(len(centered), -1)], axis=1)
     return errors.mean(axis=0) / (errors.std(axis=0, ddof=1) / np.sqrt(len(errors)))
 
 
 CHAIN_SAMPLERS = {
-    "hmc": lambda **length: pb.samplers.hmc(step_size=0.15, num_leapfrog=20, **length),
+    "hmc": lambda **length: pb.samplers.hmc(step_size=0.15, num_leapfrog_steps=20, **length),
     "hmc, adapted": lambda **length: pb.samplers.hmc(
-        step_size=pb.samplers.adapted(), num_leapfrog=10, **length
+        step_size=pb.samplers.adapted(), num_leapfrog_steps=10, **length
     ),
     "nuts": lambda **length: pb.samplers.nuts(**length),
 }
@@ -43,7 +43,7 @@ CHAIN_SAMPLERS = {
 
 @pytest.mark.parametrize("build", CHAIN_SAMPLERS.values(), ids=CHAIN_SAMPLERS.keys())
 def test_chains_reach_the_posterior(build):
-    sampler = build(num_chains=64, num_burn_in=300, num_draws=100, num_particles=6400)
+    sampler = build(num_chains=64, num_warmup=300, num_draws=100, num_particles=6400)
     with jax.debug_key_reuse(False):  # a false alarm on BlackJAX's loops mapped over chains
         posterior, report = pb.training.second_stage(sampler, ORACLE.model, START, DATA, key=1)
     # All draws are kept, chain after chain: the chains are independent replicates.
@@ -66,7 +66,7 @@ def test_without_jitter_a_chain_starts_at_the_particle():
     with jax.debug_key_reuse(False):
         for jitter, stays in ((0.0, True), (0.1, False)):
             sampler = pb.samplers.hmc(
-                step_size=1e3, num_chains=1, num_burn_in=1, num_draws=3, num_particles=3, jitter=jitter
+                step_size=1e3, num_chains=1, num_warmup=1, num_draws=3, num_particles=3, jitter=jitter
             )
             posterior, _ = pb.training.second_stage(sampler, ORACLE.model, START, DATA, key=1)
             assert np.array_equal(posterior.particles.values[0], START.particles.values[0]) == stays
@@ -103,9 +103,11 @@ def test_trunk_runs_once():
         return found
 
     def run(sampler):
-        return jax.make_jaxpr(lambda: sampler(jax.random.key(0), ORACLE.model, START, whole(*DATA)))()
+        return jax.make_jaxpr(
+            lambda: sampler(jax.random.key(0), ORACLE.model, START, full_batch(*DATA))
+        )()
 
-    sampler = pb.samplers.hmc(num_leapfrog=2, num_burn_in=2, num_draws=4, num_particles=4)
+    sampler = pb.samplers.hmc(num_leapfrog_steps=2, num_warmup=2, num_draws=4, num_particles=4)
     jaxpr = run(sampler).jaxpr
     assert "tanh" in str(jaxpr)
     assert count(jaxpr, inside=False) == 0
@@ -139,7 +141,7 @@ def test_diagonal_laplace_has_the_variances_of_the_conditionals():
 
 def test_laplace_where_the_curvature_is_not_that_of_a_normal():
     """Y = φ²/2 + noise: at the mode φ = 0 the exact Hessian, 1 − y/σ² = ½, is below the prior's 1."""
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"phi": jnp.zeros(1), "psi": jnp.zeros(1)},
         apply=lambda params, x: 0.5 * jnp.square(params["phi"]) + x @ params["psi"],
     )
@@ -158,10 +160,10 @@ def test_likelihood_weighting_is_unbiased():
     """E[Ẑ] = Z, over a hundred runs on five data points."""
     oracle = conjugate(num_data=5)
     start = point(oracle.model)
-    sampler = pb.samplers.likelihood_weighting(num_particles=500)
+    sampler = pb.samplers.importance_sampling(num_particles=500)
 
     def run(key):
-        posterior, report = sampler(key, oracle.model, start, whole(oracle.inputs, oracle.targets))
+        posterior, report = sampler(key, oracle.model, start, full_batch(oracle.inputs, oracle.targets))
         return report["log_evidence"], jnp.exp(posterior.particles.log_weights).sum()
 
     log_evidence, totals = jax.vmap(run)(jax.random.split(jax.random.key(3), 400))
@@ -176,7 +178,7 @@ def test_likelihood_weighting_is_unbiased():
     [
         (lambda: pb.samplers.hmc(step_size=-0.1), "step_size must be positive"),
         (lambda: pb.samplers.hmc(jitter=-0.1), "jitter must be finite and not negative"),
-        (lambda: pb.samplers.hmc(num_leapfrog=0), "num_leapfrog must be a whole number"),
+        (lambda: pb.samplers.hmc(num_leapfrog_steps=0), "num_leapfrog_steps must be a whole number"),
         (
             lambda: pb.samplers.hmc(num_chains=1, num_draws=10, num_particles=11),
             "fewer particles or more draws",
@@ -189,7 +191,7 @@ def test_likelihood_weighting_is_unbiased():
             "curvature must be 'gauss-newton' or 'hessian'",
         ),
         (
-            lambda: pb.samplers.likelihood_weighting(num_particles=0),
+            lambda: pb.samplers.importance_sampling(num_particles=0),
             "num_particles must be a whole number",
         ),
     ],

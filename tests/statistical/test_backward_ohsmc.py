@@ -7,12 +7,12 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 
 ORACLE = conjugate(num_data=12, dim=2, noise=0.5, scale=1.0)
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 REPLICATES, STEPS = 64, 8
 
@@ -46,7 +46,7 @@ def z_scores(algorithm) -> np.ndarray:
 
 def test_posterior_and_evidence_are_exact():
     algorithm = pb.algorithms.backward_ohsmc(
-        ORACLE.model, variance=0.02, num_particles=3000, warm_up=4, optimizer=optax.set_to_zero()
+        ORACLE.model, variance=0.02, num_particles=3000, num_warmup=4, optimizer=optax.set_to_zero()
     )
     assert np.all(np.abs(z_scores(algorithm)) < 4.5)
 
@@ -54,7 +54,10 @@ def test_posterior_and_evidence_are_exact():
 @pytest.mark.slow
 def test_of_the_test_a_random_walk_without_its_backward_kernel_is_found_out():
     algorithm = pb.ohsmc(
-        ORACLE.model, kernel=pb.random_walk(0.02), num_particles=3000, optimizer=optax.set_to_zero()
+        ORACLE.model,
+        kernel=pb.kernels.random_walk(0.02),
+        num_particles=3000,
+        optimizer=optax.set_to_zero(),
     )
     assert np.max(np.abs(z_scores(algorithm)[:4])) > 20.0
 
@@ -62,7 +65,11 @@ def test_of_the_test_a_random_walk_without_its_backward_kernel_is_found_out():
 def test_densities_follow_the_particles_through_resampling():
     """What is remembered of a particle is what would be computed for it."""
     algorithm = pb.algorithms.backward_ohsmc(
-        ORACLE.model, num_particles=50, warm_up=1, resample=pb.stratified, optimizer=optax.set_to_zero()
+        ORACLE.model,
+        num_particles=50,
+        num_warmup=1,
+        resample=pb.resampling.stratified,
+        optimizer=optax.set_to_zero(),
     )
     state = algorithm.init(jax.random.key(0))
     step = jax.jit(algorithm.step)

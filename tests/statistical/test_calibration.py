@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import kstest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
 
@@ -31,7 +31,7 @@ def by_smc(key, batch):
 
 
 def by_refinement(key, batch):
-    start = pb.Posterior(PSI, pb.Particles(jnp.zeros((1, 3)), uniform_log_weights(1)))
+    start = pb.types.Posterior(PSI, pb.types.Particles(jnp.zeros((1, 3)), uniform_log_weights(1)))
     sampler = pb.samplers.tempered_smc(num_particles=400, max_steps=30, kernel=METROPOLIS)
     return sampler(key, MODEL, start, batch)[0].particles
 
@@ -45,7 +45,7 @@ def ranks(method, noise_factor=1.0):
         truth = MODEL.sample_prior(key_truth, PSI, 1)[0]
         deviation = jnp.sqrt(noise_factor * jnp.exp(PSI.likelihood))
         noise = deviation * jax.random.normal(key_noise, ORACLE.targets.shape)
-        batch = whole(ORACLE.inputs, MODEL.outputs(truth, PSI, ORACLE.inputs) + noise)
+        batch = full_batch(ORACLE.inputs, MODEL.outputs(truth, PSI, ORACLE.inputs) + noise)
 
         def quantities(phi):
             return jnp.append(phi, MODEL.log_likelihood(phi, PSI, batch).sum())

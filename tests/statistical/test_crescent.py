@@ -9,12 +9,12 @@ import pytest
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
 from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Psi
 from tests.oracles import crescent
 
 ORACLE = crescent()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 METROPOLIS = pb.kernels.random_walk_metropolis(0.02, num_steps=5)
 
 
@@ -36,7 +36,7 @@ def test_the_oracle_is_the_integral_it_claims_to_be():
 def test_evidence_on_a_grid():
     """Ẑ/Z over independent runs at each ψ; draws with deviation 2 for variance 2 do not pass."""
     exponents = as_exponents(pb.annealing.tempering(np.geomspace(1e-3, 1.0, 10)), 100)
-    mutation = resample_move(METROPOLIS, pb.stratified)
+    mutation = resample_move(METROPOLIS, pb.resampling.stratified)
 
     def one(key, psi, deviations):
         family = posterior_family(ORACLE.model, Psi({"psi": psi}, (), ()), BATCH)
@@ -61,7 +61,7 @@ def test_evidence_on_a_grid():
     assert np.any(np.abs(scores(jnp.array([2.0, 1.0]))) > 4.0)
 
 
-def test_psi_is_the_maximiser_of_the_evidence():
+def test_psi_is_the_maximizer_of_the_evidence():
     oracle = crescent(start=0.6)
     algorithm = pb.smc(
         oracle.model,
@@ -76,7 +76,7 @@ def test_psi_is_the_maximiser_of_the_evidence():
 
 @pytest.mark.slow
 def test_psi_of_the_other_trainers():
-    """SGSMC maximises a sum over batches, each with its own φ; OHSMC lets the past fade."""
+    """SGSMC maximizes a sum over batches, each with its own φ; OHSMC lets the past fade."""
     oracle = crescent(start=0.6)
     common = {
         "num_particles": 500,
@@ -84,7 +84,7 @@ def test_psi_of_the_other_trainers():
     }
     trainers = {
         "sgsmc": (pb.sgsmc(oracle.model, kernel=METROPOLIS, **common), 0.05),
-        "ohsmc": (pb.ohsmc(oracle.model, kernel=pb.random_walk(0.001), **common), 0.3),
+        "ohsmc": (pb.ohsmc(oracle.model, kernel=pb.kernels.random_walk(0.001), **common), 0.3),
     }
     for name, (algorithm, tolerance) in trainers.items():
         data = (oracle.inputs, oracle.targets)

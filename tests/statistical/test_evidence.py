@@ -11,14 +11,14 @@ import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
 from partialbayes.feynman_kac._evidence import kinship
 from partialbayes.feynman_kac._feynman_kac import keep_chains, relative_variance, resample_move, run_path
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Particles
 from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
 PSI = ORACLE.model.init(jax.random.key(0)).psi
-FAMILY = posterior_family(ORACLE.model, PSI, whole(ORACLE.inputs, ORACLE.targets))
+FAMILY = posterior_family(ORACLE.model, PSI, full_batch(ORACLE.inputs, ORACLE.targets))
 TRUTH = ORACLE.log_evidence(PSI)
 METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=5)
 TEMPERATURES = pb.annealing.tempering(np.geomspace(0.01, 1.0, 8))
@@ -59,13 +59,13 @@ slow = pytest.mark.slow
     [
         pytest.param(MULTINOMIAL, TEMPERATURES, id="multinomial"),
         pytest.param(
-            resample_move(METROPOLIS, pb.stratified),
+            resample_move(METROPOLIS, pb.resampling.stratified),
             pb.annealing.geometric_blocks(),
             id="stratified",
             marks=slow,
         ),
         pytest.param(
-            resample_move(METROPOLIS, pb.when_ess_below(0.5)),
+            resample_move(METROPOLIS, pb.resampling.when_ess_below(0.5)),
             pb.annealing.blocks(1),
             id="by ess",
             marks=slow,

@@ -8,7 +8,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes._engine.epochs import take
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Moments, Target
 from partialbayes.weights import uniform_log_weights, weighted_covariance, weighted_mean
 
@@ -25,13 +25,13 @@ def regression(gram: np.ndarray):
     targets = inputs @ jnp.asarray([1.0, -2.0]) + jnp.asarray(
         np.random.default_rng(1).normal(size=len(inputs)), float
     )
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"slope": jnp.zeros(2)}, apply=lambda params, x: x @ params["slope"]
     )
-    model = pb.partial_bnn(network, "slope", pb.gaussian(1.0), pb.normal(scale=SCALE))
+    model = pb.partial_bnn(network, "slope", pb.gaussian(1.0), pb.priors.normal(scale=SCALE))
     precision = np.diag(1 / SCALE**2) + np.asarray(inputs.T @ inputs)
     covariance = np.linalg.inv(precision)
-    return model, whole(inputs, targets), covariance @ np.asarray(inputs.T @ targets), covariance
+    return model, full_batch(inputs, targets), covariance @ np.asarray(inputs.T @ targets), covariance
 
 
 def average(kernel, model, data):
@@ -55,9 +55,9 @@ def average(kernel, model, data):
 @pytest.mark.parametrize(
     ("kernel", "gram"),
     [
-        (pb.forgetting("full"), CORRELATED),
-        pytest.param(pb.forgetting("full"), np.eye(2), marks=pytest.mark.slow),
-        (pb.forgetting("diagonal"), np.eye(2)),
+        (pb.kernels.forgetting("full"), CORRELATED),
+        pytest.param(pb.kernels.forgetting("full"), np.eye(2), marks=pytest.mark.slow),
+        (pb.kernels.forgetting("diagonal"), np.eye(2)),
     ],
     ids=["full, correlated", "full", "diagonal"],
 )
@@ -74,7 +74,10 @@ def test_reaches_the_posterior_within_three_percent(kernel, gram):
 
 @pytest.mark.parametrize(
     "kernel",
-    [pb.forgetting("diagonal"), pytest.param(pb.random_walk(0.01), marks=pytest.mark.slow)],
+    [
+        pb.kernels.forgetting("diagonal"),
+        pytest.param(pb.kernels.random_walk(0.01), marks=pytest.mark.slow),
+    ],
 )
 def test_of_the_test_kernels_that_miss_the_correlations_miss_the_posterior(kernel):
     model, data, _, covariance = regression(CORRELATED)
@@ -84,10 +87,10 @@ def test_of_the_test_kernels_that_miss_the_correlations_miss_the_posterior(kerne
 
 def one_step(values, fraction, covariance="full"):
     num, dim = values.shape
-    particles = pb.Particles(values, uniform_log_weights(num))
+    particles = pb.types.Particles(values, uniform_log_weights(num))
     prior = Moments(jnp.asarray([0.5, -1.0]), jnp.asarray(SCALE**2, float))
     target = Target(lambda phi: 0.0, lambda phi: 0.0, prior, jnp.asarray(fraction))
-    kernel = pb.forgetting(covariance)
+    kernel = pb.kernels.forgetting(covariance)
     step = jax.jit(lambda key: kernel.step(key, particles, target, kernel.init(dim)).values)
     return np.asarray(step(jax.random.key(1))), prior
 
@@ -103,11 +106,11 @@ def test_moments_after_one_step(width, covariance):
     mean, before = np.mean(values, axis=0), np.cov(values.T)
     if covariance == "diagonal":
         before = np.diag(np.diag(before))
-    towards = np.diag(1.0 / np.asarray(prior.variance))
-    after = np.linalg.inv(0.75 * np.linalg.inv(before) + 0.25 * towards)
-    centre = after @ (0.75 * np.linalg.solve(before, mean) + 0.25 * towards @ np.asarray(prior.mean))
+    toward = np.diag(1.0 / np.asarray(prior.variance))
+    after = np.linalg.inv(0.75 * np.linalg.inv(before) + 0.25 * toward)
+    center = after @ (0.75 * np.linalg.solve(before, mean) + 0.25 * toward @ np.asarray(prior.mean))
     deviation = np.sqrt(np.diag(after))
-    assert np.all(np.abs(moved.mean(axis=0) - centre) < 4.5 * deviation / np.sqrt(len(moved)))
+    assert np.all(np.abs(moved.mean(axis=0) - center) < 4.5 * deviation / np.sqrt(len(moved)))
     assert np.allclose(np.cov(moved.T), after, atol=0.03 * deviation.max() ** 2)
 
 

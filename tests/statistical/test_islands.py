@@ -15,7 +15,7 @@ from tests.statistical.test_smc import (
 )
 
 NUM_KEYS = 4000
-CLOUD = pb.Particles(
+CLOUD = pb.types.Particles(
     jnp.arange(12.0)[:, None],
     jax.nn.log_softmax(jnp.sin(jnp.arange(12.0) * 2.0) * 3.0).at[4:8].add(-4.0),
 )
@@ -42,7 +42,7 @@ def expected_weights(resample):
     return error / (drawn.std(axis=0, ddof=1) / np.sqrt(NUM_KEYS) + 1e-7)
 
 
-@pytest.mark.parametrize("scheme", [pb.stratified, pb.resampling.multinomial])
+@pytest.mark.parametrize("scheme", [pb.resampling.stratified, pb.resampling.multinomial])
 def test_every_particle_keeps_its_weight_on_average(scheme):
     assert np.abs(expected_weights(pb.resampling.islands(3, every=4, scheme=scheme))).max() < 4.5
 

@@ -8,7 +8,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes._engine.epochs import take
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_covariance, weighted_mean
 from tests.oracles import conjugate
 
@@ -27,7 +27,7 @@ def ornstein_uhlenbeck_step(mean, covariance, scale):
 
 
 def forgetting_step(mean, covariance, scale):
-    """The share of one batch, in favour of the prior."""
+    """The share of one batch, in favor of the prior."""
     share = 1.0 / BATCHES
     precision = (1 - share) * np.linalg.inv(covariance) + share * np.eye(len(mean)) / scale**2
     left = np.linalg.inv(precision)
@@ -74,7 +74,7 @@ def z_scores(algorithm, exact, batches):
 
 
 def some_batches():
-    data = whole(ORACLE.inputs, ORACLE.targets)
+    data = full_batch(ORACLE.inputs, ORACLE.targets)
     order = jnp.arange(40, dtype=jnp.int32)
     return [take(data, order, jnp.asarray(i % BATCHES), BATCHES) for i in range(2 * BATCHES)]
 
@@ -82,8 +82,8 @@ def some_batches():
 @pytest.mark.parametrize(
     ("build", "size", "predict"),
     [
-        (pb.random_walk, VARIANCE, random_walk_step),
-        (pb.ornstein_uhlenbeck, TIME, ornstein_uhlenbeck_step),
+        (pb.kernels.random_walk, VARIANCE, random_walk_step),
+        (pb.kernels.ornstein_uhlenbeck, TIME, ornstein_uhlenbeck_step),
         # What guides the particles the weights take back: the recursion is the random walk's.
         pytest.param(pb.kernels.guided_langevin, VARIANCE, random_walk_step, marks=pytest.mark.slow),
     ],

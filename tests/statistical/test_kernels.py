@@ -40,9 +40,9 @@ class Gaussian(NamedTuple):
 
         return Target(log_density, log_potential, self.prior, jnp.asarray(0.5))
 
-    def draw(self, num: int, seed: int) -> pb.Particles:
+    def draw(self, num: int, seed: int) -> pb.types.Particles:
         draws = np.random.default_rng(seed).multivariate_normal(self.mean, self.covariance, num)
-        return pb.Particles(jnp.asarray(draws, float), uniform_log_weights(num))
+        return pb.types.Particles(jnp.asarray(draws, float), uniform_log_weights(num))
 
 
 POSTERIOR = Gaussian(
@@ -66,7 +66,7 @@ def p_values(values, mean, covariance) -> list[float]:
     ]
 
 
-def one_move(kernel: pb.types.Move, particles: pb.Particles, target: Target) -> Moved:
+def one_move(kernel: pb.types.Kernel, particles: pb.types.Particles, target: Target) -> Moved:
     state = kernel.init(particles.values.shape[1])
     return jax.jit(lambda key: kernel.step(key, particles, target, state))(jax.random.key(3))
 
@@ -101,14 +101,21 @@ def test_nuts_of_blackjax_plugs_in():
     particles = POSTERIOR.draw(5000, seed=1)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
         moved = one_move(
-            pb.kernels.lift(pb.types.Kernel(blackjax.nuts.init, step)), particles, POSTERIOR.target()
+            pb.kernels.from_mcmc(pb.types.ParticleKernel(blackjax.nuts.init, step)),
+            particles,
+            POSTERIOR.target(),
         )
     assert min(p_values(moved.values, POSTERIOR.mean, POSTERIOR.covariance)) > SMALLEST_P
     assert 0.05 < float(moved.acceptance) < 0.99
 
 
 @pytest.mark.parametrize(
-    "wrong", [pb.random_walk(0.5), pb.kernels.unadjusted_langevin(0.4), pb.ornstein_uhlenbeck(0.5)]
+    "wrong",
+    [
+        pb.kernels.random_walk(0.5),
+        pb.kernels.unadjusted_langevin(0.4),
+        pb.kernels.ornstein_uhlenbeck(0.5),
+    ],
 )
 def test_of_the_test_moves_without_rejection_fail_it(wrong):
     particles = POSTERIOR.draw(NUM_PARTICLES, seed=1)
@@ -132,7 +139,7 @@ def test_of_the_test_pcn_with_the_prior_counted_twice_fails_it():
 def test_ornstein_uhlenbeck_leaves_the_prior_invariant():
     prior = Gaussian(np.array([0.2, -0.1]), np.diag([2.0, 0.9]), POSTERIOR.prior)
     particles = prior.draw(NUM_PARTICLES, seed=2)
-    moved = one_move(pb.ornstein_uhlenbeck(0.7), particles, prior.target())
+    moved = one_move(pb.kernels.ornstein_uhlenbeck(0.7), particles, prior.target())
     assert min(p_values(moved.values, prior.mean, prior.covariance)) > SMALLEST_P
     # One coordinate forgets as e^{−t/(2 s²)}: the correlation of before and after.
     for index, variance in enumerate((2.0, 0.9)):
@@ -143,7 +150,7 @@ def test_ornstein_uhlenbeck_leaves_the_prior_invariant():
 
 def test_random_walk_adds_the_variance_it_is_given():
     particles = POSTERIOR.draw(NUM_PARTICLES, seed=2)
-    moved = one_move(pb.random_walk(jnp.asarray([0.3, 0.02])), particles, POSTERIOR.target())
+    moved = one_move(pb.kernels.random_walk(jnp.asarray([0.3, 0.02])), particles, POSTERIOR.target())
     steps = moved.values - particles.values
     assert min(p_values(steps, np.zeros(2), np.diag([0.3, 0.02]))) > SMALLEST_P
 
@@ -163,7 +170,7 @@ def test_guided_langevin_has_the_law_of_a_random_walk_once_weighted():
     """From one point, whose random walk is known exactly, under a potential that is not normal."""
     start, variance = jnp.asarray([0.4, -0.7]), jnp.asarray([0.3, 0.1])
     num = 200_000
-    particles = pb.Particles(jnp.broadcast_to(start, (num, 2)), uniform_log_weights(num))
+    particles = pb.types.Particles(jnp.broadcast_to(start, (num, 2)), uniform_log_weights(num))
 
     def log_potential(phi):
         return 2.0 * jnp.sin(2.0 * phi[0]) - phi[1] ** 4 + phi[0] * phi[1]
@@ -231,7 +238,7 @@ def test_adapted_metropolis_steers_acceptance(wanted):
 
 
 def test_adapted_metropolis_survives_a_cloud_of_one_point():
-    particles = pb.Particles(jnp.ones((2, 2)), uniform_log_weights(2))
+    particles = pb.types.Particles(jnp.ones((2, 2)), uniform_log_weights(2))
     moved = one_move(pb.kernels.adapted_metropolis(), particles, POSTERIOR.target())
     assert bool(jnp.isfinite(moved.values).all())
 

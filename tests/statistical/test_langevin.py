@@ -1,4 +1,4 @@
-"""Particle gradient descent and SGLD against the closed form, discretisation bias included.
+"""Particle gradient descent and SGLD against the closed form, discretization bias included.
 
 On a Gaussian posterior N(m, P⁻¹) the step φ ← φ − h P (φ − m) + N(0, 2h I) is a linear recursion. In
 the eigenbasis of P each coordinate is an AR(1) process with factor 1 − h p and stationary variance
@@ -11,11 +11,11 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-BATCH = whole(ORACLE.inputs, ORACLE.targets)
+BATCH = full_batch(ORACLE.inputs, ORACLE.targets)
 PSI = ORACLE.model.init(jax.random.key(0)).psi
 RATE = 0.01  # h p reaches 0.85, where the bias of the variance is a factor of 1.7
 
@@ -38,21 +38,21 @@ def run(algorithm, num_steps, seed=0):
 
 
 @pytest.mark.parametrize("num_steps", [3, 1500], ids=["early", "settled"])
-def test_particles_have_the_exact_law_of_the_discretised_chain(gaussian, num_steps):
+def test_particles_have_the_exact_law_of_the_discretized_chain(gaussian, num_steps):
     mean, precision, axes = gaussian
     number = 4000
     algorithm = pb.algorithms.particle_gradient_descent(
-        ORACLE.model, num_particles=number, rate=RATE, optimizer=optax.set_to_zero()
+        ORACLE.model, num_particles=number, step_size=RATE, optimizer=optax.set_to_zero()
     )
     posterior = algorithm.posterior(run(algorithm, num_steps))
     values = (np.asarray(posterior.particles.values, np.float64) - mean) @ axes
 
     factor = 1.0 - RATE * precision
     start = np.exp(2 * float(PSI.prior))  # particles start from the prior N(0, τ² I)
-    centre = factor**num_steps * (-mean @ axes)
+    center = factor**num_steps * (-mean @ axes)
     settled = 1.0 / (precision * (1.0 - 0.5 * RATE * precision))
     variance = settled + factor ** (2 * num_steps) * (start - settled)
-    assert np.abs((values.mean(axis=0) - centre) / np.sqrt(variance / number)).max() < 4.5
+    assert np.abs((values.mean(axis=0) - center) / np.sqrt(variance / number)).max() < 4.5
     assert np.abs((values.var(axis=0) / variance - 1.0) / np.sqrt(2.0 / number)).max() < 4.5
     correlation = np.corrcoef(values.T)[np.triu_indices(3, 1)] * np.sqrt(number)
     assert np.abs(correlation).max() < 4.5
@@ -67,7 +67,7 @@ def test_a_small_rate_gives_the_posterior(gaussian):
     algorithm = pb.algorithms.particle_gradient_descent(
         ORACLE.model,
         num_particles=number,
-        rate=optax.piecewise_constant_schedule(0.01, {1000: 0.03}),  # 3e-4: h p is at most 0.025
+        step_size=optax.piecewise_constant_schedule(0.01, {1000: 0.03}),  # 3e-4: h p is at most 0.025
         optimizer=optax.set_to_zero(),
     )
     posterior = algorithm.posterior(run(algorithm, 1400))
@@ -89,7 +89,7 @@ def test_psi_climbs_to_the_maximum_of_the_evidence():
     algorithm = pb.algorithms.particle_gradient_descent(
         model,
         num_particles=200,
-        rate=2e-3,
+        step_size=2e-3,
         optimizer=learn_scales(optax.cosine_decay_schedule(0.02, 3000)),
     )
     found = run(algorithm, 3000).psi
@@ -108,11 +108,15 @@ def test_psi_climbs_to_the_maximum_of_the_evidence():
     assert reached > maximum - 0.05
 
 
-def test_sgld_has_the_moments_of_the_discretised_chain(gaussian):
+def test_sgld_has_the_moments_of_the_discretized_chain(gaussian):
     mean, precision, axes = gaussian
     number = 40_000
     algorithm = pb.algorithms.sgld(
-        ORACLE.model, num_samples=number, rate=RATE, burn_in=1000, optimizer=optax.set_to_zero()
+        ORACLE.model,
+        num_particles=number,
+        step_size=RATE,
+        num_warmup=1000,
+        optimizer=optax.set_to_zero(),
     )
     particles = algorithm.posterior(run(algorithm, number + 1000)).particles
     assert np.allclose(particles.log_weights, -np.log(number))

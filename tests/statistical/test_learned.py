@@ -7,7 +7,7 @@ import optax
 
 import partialbayes as pb
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from tests.oracles import conjugate
 
 
@@ -24,7 +24,7 @@ def test_gradients_of_noise_and_prior_scale_match_the_closed_form():
     psi = psi._replace(likelihood=psi.likelihood + 0.5, prior=psi.prior - 0.4)  # away from the optimum
     num = 10_000
     values = exact_draws(oracle, psi, jax.random.key(1), num)
-    batch = whole(oracle.inputs, oracle.targets)
+    batch = full_batch(oracle.inputs, oracle.targets)
     _, gradient = one_pass(oracle.model, values, psi, batch)
     found, exact = gradient(jnp.full(num, 1.0 / num)), jax.grad(oracle.log_evidence)(psi)
     flat, expected = (np.concatenate([np.ravel(x) for x in jax.tree.leaves(g)]) for g in (found, exact))
@@ -48,7 +48,7 @@ def test_noise_and_prior_scale_recover_known_values():
     oracle = conjugate(num_data, dim, noise, scale)
     psi = oracle.model.init(jax.random.key(0)).psi
     start = (psi.likelihood * 0.0 + 0.5, psi.prior * 0.0 - 1.0)
-    batch = whole(oracle.inputs, oracle.targets)
+    batch = full_batch(oracle.inputs, oracle.targets)
     optimizer = optax.adam(optax.exponential_decay(0.05, 100, 0.5))
 
     def step(carry, key):
@@ -76,7 +76,7 @@ def test_noise_is_recovered_by_training_as_a_user_would():
     y = x @ np.array([1.0, -0.5]) + 0.3 * rng.normal(size=600)
     network = pb.from_params({"w": jnp.zeros(2)}, lambda params, x: x @ params["w"])
     model = pb.partial_bnn(network, "w", pb.gaussian(pb.learned(1.0)))
-    algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.random_walk(1e-4))
+    algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(1e-4))
     trained = pb.fit(algorithm, (x, y), epochs=60, batch_size=60, progress=False)
     found = model.likelihood.values(trained.posterior.psi.likelihood, {})["variance"]
     residual = np.var(y - x @ np.linalg.lstsq(x, y, rcond=None)[0])

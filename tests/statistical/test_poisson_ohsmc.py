@@ -10,17 +10,17 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.algorithms._poisson_ohsmc import poisson_estimates, random_subset
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_C, INTENSITY = 14.0, 10.0
 TARGETS = jnp.asarray([0.3, -0.8])
-BATCH = whole(jnp.zeros((2, 1)), TARGETS)
+BATCH = full_batch(jnp.zeros((2, 1)), TARGETS)
 
 
-def location_model() -> pb.Model:
+def location_model() -> pb.types.Model:
     """y ~ N(φ, 1), φ ~ N(0, 1)."""
-    network = pb.Network(
+    network = pb.types.Network(
         init=lambda key: {"location": jnp.zeros(1)},
         apply=lambda params, inputs: jnp.broadcast_to(params["location"], inputs.shape[:1]),
     )
@@ -70,7 +70,7 @@ def test_batches_are_drawn_evenly_and_scaled_up():
 
 
 def test_masked_rows_are_never_drawn():
-    batch = whole(jnp.zeros((4, 1)), jnp.asarray([1.0, jnp.nan, 2.0, jnp.nan]))
+    batch = full_batch(jnp.zeros((4, 1)), jnp.asarray([1.0, jnp.nan, 2.0, jnp.nan]))
     batch = batch._replace(mask=jnp.asarray([True, False, True, False]), scale=jnp.asarray(3.0))
     for size, scale in ((1, 6.0), (2, 3.0)):
         subsets = jax.jit(jax.vmap(lambda key, n=size: random_subset(key, batch, n)))(
@@ -108,7 +108,9 @@ def test_the_particles_follow_the_exact_posterior():
 
 def test_a_constant_too_small_stops_the_run_and_is_named():
     algorithm = pb.algorithms.poisson_ohsmc(MODEL, log_c=2.0, intensity=3.0, num_particles=50)
-    with pytest.raises(pb.TrainingDivergedError, match=r"constant c .* too small.*Raise log_c by more"):
+    with pytest.raises(
+        pb.errors.TrainingDivergedError, match=r"constant c .* too small.*Raise log_c by more"
+    ):
         pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=3, progress=False)
 
 

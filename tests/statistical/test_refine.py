@@ -19,14 +19,14 @@ METROPOLIS = pb.kernels.random_walk_metropolis(0.05, num_steps=10)
 
 
 def posterior_of(values):
-    return pb.Posterior(PSI, pb.Particles(values, uniform_log_weights(values.shape[0])))
+    return pb.types.Posterior(PSI, pb.types.Particles(values, uniform_log_weights(values.shape[0])))
 
 
 @cache
 def from_prior():
     """Refined from draws of the prior, which are far off."""
     prior = ORACLE.model.sample_prior(jax.random.key(8), PSI, 500)
-    return pb.refine(ORACLE.model, posterior_of(prior), DATA, held_out=DATA, key=1)
+    return pb.refine(ORACLE.model, posterior_of(prior), DATA, validation=DATA, key=1)
 
 
 def check(refined):
@@ -69,7 +69,7 @@ def test_the_discrepancy_tells_a_right_posterior_from_a_wrong_one():
     mean, covariance = ORACLE.posterior(PSI)
     exact = jax.random.multivariate_normal(jax.random.key(9), mean, covariance, (2000,))
     # The same setting again: nothing is compiled anew.
-    near = pb.refine(ORACLE.model, posterior_of(exact), DATA, held_out=DATA, key=2).discrepancy
+    near = pb.refine(ORACLE.model, posterior_of(exact), DATA, validation=DATA, key=2).discrepancy
     assert near.mean < 0.05
     assert near.variance < 0.02
     assert abs(near.nlpd) < 0.02
@@ -88,11 +88,13 @@ def test_a_fixed_path_and_waste_free_chains_agree_too():
 
 def test_a_path_that_stalls_says_so():
     start = posterior_of(jnp.zeros((1, 3)))
-    with pytest.raises(pb.StalledError, match=r"stalled at temperature .* raise max_steps") as caught:
+    with pytest.raises(
+        pb.errors.StalledError, match=r"stalled at temperature .* raise max_steps"
+    ) as caught:
         pb.refine(ORACLE.model, start, DATA, kernel=METROPOLIS, num_particles=50, max_steps=2)
     assert caught.value.temperatures.shape == (2,)
     broken = start._replace(psi=PSI._replace(likelihood=jnp.asarray(jnp.nan)))
-    with pytest.raises(pb.StalledError, match="NaN or infinite"):
+    with pytest.raises(pb.errors.StalledError, match="NaN or infinite"):
         pb.refine(ORACLE.model, broken, DATA, kernel=METROPOLIS, num_particles=50, max_steps=2)
 
 
@@ -132,16 +134,16 @@ def test_agreement_with_long_nuts_runs_on_two_moons():
     trained = pb.fit(
         pb.ohsmc(model), train, epochs=100, batch_size=20, validation=validation, progress=False
     )
-    sampler = pb.samplers.nuts(num_burn_in=1000, num_draws=4000, num_particles=16_000)
+    sampler = pb.samplers.nuts(num_warmup=1000, num_draws=4000, num_particles=16_000)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
         long_run, report = pb.training.second_stage(sampler, model, trained.posterior, train, key=1)
     assert report["r_hat"].max() < 1.01
 
     axes = jnp.meshgrid(jnp.linspace(-2.0, 3.0, 26), jnp.linspace(-1.5, 2.0, 19))
     grid = jnp.stack(axes, axis=-1).reshape(-1, 2)
-    expected = pb.predict(model, long_run, grid, particle_chunk=2000).mean
+    expected = pb.predict(model, long_run, grid, chunks=pb.types.Chunks(particles=2000)).mean
     refined = pb.refine(model, trained.posterior, train, num_particles=16_000, key=2)
-    ours = pb.predict(model, refined.posterior, grid, particle_chunk=2000).mean
+    ours = pb.predict(model, refined.posterior, grid, chunks=pb.types.Chunks(particles=2000)).mean
     print("largest difference from NUTS", float(jnp.abs(ours - expected).max()))
     print("what the trainer left was off by", float(refined.discrepancy.largest_mean))
     assert jnp.abs(ours - expected).max() < 0.01

@@ -10,7 +10,7 @@ from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
 SCHEMES = {
-    "stratified": pb.stratified,
+    "stratified": pb.resampling.stratified,
     "systematic": pb.resampling.systematic,
     "multinomial": pb.resampling.multinomial,
     "residual": pb.resampling.residual,
@@ -21,7 +21,7 @@ every_scheme = pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES.k
 def counts(scheme, log_weights, replicates=10_000):
     """Copies of each particle, replicate by replicate."""
     size = log_weights.shape[0]
-    particles = pb.Particles(jnp.arange(size, dtype=float)[:, None], log_weights)
+    particles = pb.types.Particles(jnp.arange(size, dtype=float)[:, None], log_weights)
 
     def copies(key):
         resampled, ancestors = scheme(key, particles)
@@ -47,14 +47,14 @@ def test_expected_counts(scheme):
 
 @every_scheme
 def test_values_follow_the_ancestors(scheme):
-    particles = pb.Particles(jnp.arange(16.0).reshape(8, 2), LOG_WEIGHTS)
+    particles = pb.types.Particles(jnp.arange(16.0).reshape(8, 2), LOG_WEIGHTS)
     resampled, ancestors = scheme(jax.random.key(0), particles)
     assert np.array_equal(resampled.values, particles.values[ancestors])
 
 
 def test_the_test_of_counts_can_fail():
     tilted = jax.nn.log_softmax(1.05 * LOG_WEIGHTS)
-    number, _ = counts(pb.stratified, tilted)
+    number, _ = counts(pb.resampling.stratified, tilted)
     assert worst_z(number, np.asarray(LOG_WEIGHTS)) > 4.5
 
 
@@ -66,8 +66,8 @@ def test_systematic_counts_are_floor_or_ceiling():
 
 
 def test_only_when_ess_is_below():
-    resample = pb.when_ess_below(0.5)
-    even = pb.Particles(jnp.arange(8.0)[:, None], jnp.full(8, -jnp.log(8.0)))
+    resample = pb.resampling.when_ess_below(0.5)
+    even = pb.types.Particles(jnp.arange(8.0)[:, None], jnp.full(8, -jnp.log(8.0)))
     kept, ancestors = resample(jax.random.key(0), even)
     assert np.array_equal(kept.values, even.values)
     assert np.array_equal(ancestors, np.arange(8))
@@ -80,7 +80,7 @@ def test_only_when_ess_is_below():
 @pytest.mark.parametrize("threshold", [0.0, -0.5, 1.5, float("nan")])
 def test_threshold_outside_its_range(threshold):
     with pytest.raises(ValueError, match=r"threshold must be in \(0, 1\]"):
-        pb.when_ess_below(threshold)
+        pb.resampling.when_ess_below(threshold)
 
 
 def test_residual_keeps_the_whole_part_of_every_count():
@@ -105,7 +105,7 @@ def test_a_particle_without_weight_is_never_copied(scheme):
 
 
 class TestOptimalTransport:
-    particles = pb.Particles(
+    particles = pb.types.Particles(
         jax.random.normal(jax.random.key(1), (400, 2)) * jnp.array([[1.0, 3.0]]),
         jax.nn.log_softmax(2.0 * jax.random.normal(jax.random.key(2), (400,))),
     )
@@ -126,8 +126,8 @@ class TestOptimalTransport:
         resampled, _ = self.moved(self.particles, entropy=0.02)
 
         def moments(particles):
-            centre, variance = weighted_mean(self.particles), weighted_variance(self.particles)
-            values = np.asarray((particles.values - centre[None]) / jnp.sqrt(variance)[None])
+            center, variance = weighted_mean(self.particles), weighted_variance(self.particles)
+            values = np.asarray((particles.values - center[None]) / jnp.sqrt(variance)[None])
             weights = np.exp(np.asarray(particles.log_weights))
             return np.array([*(weights @ values**3), weights @ values.prod(axis=1)])
 
@@ -144,12 +144,12 @@ class TestOptimalTransport:
         resampled, ancestors = self.moved(self.particles._replace(log_weights=jax.nn.log_softmax(dead)))
         assert np.isfinite(resampled.values).all()
         assert (np.asarray(ancestors) >= 50).all()
-        point = pb.Particles(jnp.ones((400, 2)), self.particles.log_weights)
+        point = pb.types.Particles(jnp.ones((400, 2)), self.particles.log_weights)
         resampled, _ = self.moved(point)
         assert np.allclose(resampled.values, 1.0, atol=1e-5)
 
     def test_it_can_be_triggered_by_the_effective_sample_size(self):
-        resample = pb.when_ess_below(0.9, pb.resampling.optimal_transport(num_iterations=5))
+        resample = pb.resampling.when_ess_below(0.9, pb.resampling.optimal_transport(num_iterations=5))
         resampled, _ = jax.jit(resample)(jax.random.key(0), self.particles)
         assert not np.allclose(resampled.values, self.particles.values)
 

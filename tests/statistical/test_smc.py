@@ -9,9 +9,9 @@ import pytest
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
 from partialbayes.feynman_kac._feynman_kac import resample_move, run_path
-from partialbayes.kernels._random_walk import unweighted
-from partialbayes.model._batch import whole
-from partialbayes.types import Batch, Move, Particles
+from partialbayes.kernels._random_walk import moved_without_correction
+from partialbayes.model._batch import full_batch
+from partialbayes.types import Batch, Kernel, Particles
 from partialbayes.weights import uniform_log_weights, weighted_mean
 from tests.oracles import Conjugate, conjugate
 
@@ -36,7 +36,7 @@ def minibatch() -> tuple[Conjugate, Batch]:
     return oracle, Batch(ORACLE.inputs[padded], ORACLE.targets[padded], mask, jnp.asarray(3.0))
 
 
-BATCHES = {"smc": (ORACLE, whole(ORACLE.inputs, ORACLE.targets)), "sgsmc": minibatch()}
+BATCHES = {"smc": (ORACLE, full_batch(ORACLE.inputs, ORACLE.targets)), "sgsmc": minibatch()}
 BUILD = {"smc": pb.smc, "sgsmc": pb.sgsmc}
 every_trainer = pytest.mark.parametrize("name", BUILD)
 
@@ -69,10 +69,10 @@ def evidence_and_mean_scores(oracle, log_evidences, means):
 @pytest.mark.parametrize(
     ("name", "schedule", "resample"),
     [
-        ("smc", BLOCKS, pb.when_ess_below(0.5)),
+        ("smc", BLOCKS, pb.resampling.when_ess_below(0.5)),
         ("sgsmc", TEMPERATURES, pb.resampling.systematic),
-        pytest.param("sgsmc", pb.annealing.blocks(1), pb.stratified, marks=pytest.mark.slow),
-        pytest.param("smc", pb.annealing.blocks(4), pb.stratified, marks=pytest.mark.slow),
+        pytest.param("sgsmc", pb.annealing.blocks(1), pb.resampling.stratified, marks=pytest.mark.slow),
+        pytest.param("smc", pb.annealing.blocks(4), pb.resampling.stratified, marks=pytest.mark.slow),
     ],
     ids=["smc, blocks, by ess", "sgsmc, tempering, always", "sgsmc, one by one", "smc, fixed"],
 )
@@ -99,7 +99,7 @@ def test_fisher_gradient_points_where_the_exact_one_does(name):
         num_particles=40_000,  # eight runs: 1 − cosine below 5e-4; of 10,000 up to 1.2e-3
         schedule=TEMPERATURES,
         kernel=pb.kernels.adapted_hamiltonian(num_steps=2),
-        resample=pb.stratified,
+        resample=pb.resampling.stratified,
         optimizer=optax.sgd(1.0),
     )
     state = algorithm.init(jax.random.key(0))
@@ -121,7 +121,7 @@ def test_fisher_gradient_points_where_the_exact_one_does(name):
 def test_padding_changes_nothing():
     """The same particles see the same targets, with and without masked rows."""
     oracle, batch = BATCHES["sgsmc"]
-    alone = whole(oracle.inputs, oracle.targets)._replace(scale=batch.scale)
+    alone = full_batch(oracle.inputs, oracle.targets)._replace(scale=batch.scale)
     algorithm = pb.sgsmc(
         ORACLE.model,
         num_particles=64,
@@ -140,7 +140,7 @@ def test_padding_changes_nothing():
 
 def acceptances(batch, schedule):
     family = posterior_family(ORACLE.model, PSI, batch)
-    mutation = resample_move(METROPOLIS, pb.stratified)
+    mutation = resample_move(METROPOLIS, pb.resampling.stratified)
     exponents = as_exponents(schedule, batch.mask.shape[0])
     run = jax.jit(lambda key: run_path(key, family, exponents, mutation, 200, ())[1].acceptance)
     acceptance = np.asarray(run(jax.random.key(0)))[1:]  # nothing moves in the first step
@@ -173,7 +173,7 @@ def float32_draws(model):
             particles.values
         )
         accepted = jnp.log(uniforms(key_accept, log_ratio.shape)) < log_ratio
-        moved = unweighted(jnp.where(accepted[:, None], proposed, particles.values), state)
+        moved = moved_without_correction(jnp.where(accepted[:, None], proposed, particles.values), state)
         return moved._replace(acceptance=accepted.mean(dtype=moved.acceptance.dtype))
 
     def resample(key, particles):
@@ -186,7 +186,7 @@ def float32_draws(model):
     def sample_prior(key, psi, num):
         return jnp.exp(psi.prior) * normals(key, (num, 3))
 
-    return model._replace(sample_prior=sample_prior), Move(lambda dim: (), step), resample
+    return model._replace(sample_prior=sample_prior), Kernel(lambda dim: (), step), resample
 
 
 def test_single_precision_is_enough():
@@ -197,7 +197,7 @@ def test_single_precision_is_enough():
         model, kernel, resample = float32_draws(oracle.model)
         algorithm = pb.smc(model, num_particles=500, kernel=kernel, resample=resample)
         state = algorithm.init(jax.random.key(0))
-        batch = whole(oracle.inputs, oracle.targets)
+        batch = full_batch(oracle.inputs, oracle.targets)
         value = jax.jit(algorithm.step)(jax.random.key(1), state, batch)[1]["log_evidence_increment"]
         return np.asarray(value)
 
@@ -226,7 +226,7 @@ class TestOfTheTests:
             )
             return METROPOLIS.step(key, particles, early, state)
 
-        (evidence_score, _), _ = self.scores(ORACLE.model, Move(METROPOLIS.init, step))
+        (evidence_score, _), _ = self.scores(ORACLE.model, Kernel(METROPOLIS.init, step))
         assert abs(evidence_score) > 4.0
 
     @pytest.mark.slow
@@ -241,7 +241,7 @@ class TestOfTheTests:
     def test_a_dropped_evidence_term_is_seen(self):
         family = posterior_family(ORACLE.model, PSI, self.batch)
         exponents = as_exponents(BLOCKS, 30)
-        mutation = resample_move(METROPOLIS, pb.stratified)
+        mutation = resample_move(METROPOLIS, pb.resampling.stratified)
 
         def one(key):
             cloud, record = run_path(key, family, exponents, mutation, 200, ())

@@ -11,11 +11,11 @@ from partialbayes.training._diagnostics import remedy, warn_of_collapse
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
-PARTICLES = pb.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
+PARTICLES = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
 
 
 def test_a_run_warns_once_and_says_what_to_change():
-    algorithm = pb.ohsmc(ORACLE.model, num_particles=200, kernel=pb.random_walk(1e6))
+    algorithm = pb.ohsmc(ORACLE.model, num_particles=200, kernel=pb.kernels.random_walk(1e6))
     with pytest.warns(CollapseWarning) as caught:
         pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=40, batch_size=10, progress=False)
     (warning,) = caught

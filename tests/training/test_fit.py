@@ -30,9 +30,11 @@ def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
         progress=False,
     )
     history = trained.history
-    assert list(history.evaluated) == [2, 4, 6, 8, 10, 12]
-    assert history.best_step == history.evaluated[np.argmin(history.validation_nlpd)]
-    score = pb.nlpd(pb.log_predictive_density(ORACLE.model, trained.posterior, validation))
+    assert list(history.eval_steps) == [2, 4, 6, 8, 10, 12]
+    assert history.best_step == history.eval_steps[np.argmin(history.validation_nlpd)]
+    score = pb.metrics.nlpd(
+        pb.prediction.log_predictive_density(ORACLE.model, trained.posterior, validation)
+    )
     np.testing.assert_allclose(score, history.validation_nlpd.min(), rtol=1e-5)
 
 
@@ -57,7 +59,7 @@ def test_patience_ends_a_run_at_the_same_step_however_it_is_cut(monkeypatch, tmp
             break
     assert seen < len(scores) - 1
     assert hasty.history.best_step == best + 1
-    assert len(hasty.history.steps["loss"]) == seen + 1
+    assert len(hasty.history.metrics["loss"]) == seen + 1
     np.testing.assert_array_equal(hasty.history.validation_nlpd, scores[: seen + 1])
     monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
     for other in ({}, {**saved, "resume": True}):
@@ -71,7 +73,7 @@ def test_without_validation_the_last_posterior_is_returned():
     trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10, evaluate_every=2, progress=False)
     assert trained.history.best_step == 9
     assert trained.history.validation_nlpd.size == 0
-    assert np.isfinite(trained.history.steps["loss"]).all()
+    assert np.isfinite(trained.history.metrics["loss"]).all()
 
 
 def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
@@ -83,7 +85,7 @@ def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
         jax.tree.leaves(whole_run.posterior), jax.tree.leaves(in_single_steps.posterior), strict=True
     ):
         assert np.array_equal(a, b)
-    assert np.array_equal(whole_run.history.steps["ess"], in_single_steps.history.steps["ess"])
+    assert np.array_equal(whole_run.history.metrics["ess"], in_single_steps.history.metrics["ess"])
 
 
 def test_training_compiles_once():
@@ -107,7 +109,9 @@ def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
         return ALGORITHM.init(key)._replace(kernel=jnp.zeros((), jnp.int32))
 
     algorithm = ALGORITHM._replace(init=init, step=poisoned)
-    with pytest.raises(pb.TrainingDivergedError, match="NaN or infinite at step 8; the best") as caught:
+    with pytest.raises(
+        pb.errors.TrainingDivergedError, match="NaN or infinite at step 8; the best"
+    ) as caught:
         pb.fit(algorithm, DATA, epochs=10, batch_size=10, validation=DATA, progress=False)
     kept = caught.value.fit
     assert kept is not None
@@ -118,7 +122,7 @@ def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
 
 def test_a_rate_far_too_high_diverges_loudly():
     algorithm = pb.map_estimate(ORACLE.model, optimizer=optax.sgd(1e8))
-    with pytest.raises(pb.TrainingDivergedError, match="smaller learning rate"):
+    with pytest.raises(pb.errors.TrainingDivergedError, match="smaller learning rate"):
         pb.fit(algorithm, DATA, epochs=20, progress=False)
 
 
@@ -134,7 +138,8 @@ def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
 def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
     far = (ORACLE.inputs, ORACLE.targets + 1e30)
     with pytest.raises(
-        pb.TrainingDivergedError, match=r"^no evaluation gave a finite score.*Check the validation data"
+        pb.errors.TrainingDivergedError,
+        match=r"^no evaluation gave a finite score.*Check the validation data",
     ) as caught:
         pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
     assert caught.value.fit is None
@@ -142,9 +147,9 @@ def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
 
 
 def test_errors_come_whole_from_other_processes():
-    diverged = pb.TrainingDivergedError(12, None, "Try a smaller learning rate.")
-    unscored = pb.TrainingDivergedError(12, None, "Look at it.", "no score.")
-    stalled = pb.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
+    diverged = pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+    unscored = pb.errors.TrainingDivergedError(12, None, "Look at it.", "no score.")
+    stalled = pb.errors.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
     for error in (diverged, unscored, stalled):
         sent = copy.copy(error)  # made anew from its arguments, as pickle does
         assert str(sent) == str(error)
@@ -157,11 +162,15 @@ def test_moves_that_are_never_accepted_are_reported_as_such():
     kernel = pb.kernels.random_walk_metropolis(1e8)
     algorithm = pb.smc(ORACLE.model, num_particles=16, kernel=kernel)
     trained = pb.fit(algorithm, DATA, epochs=1, progress=False)
-    assert trained.history.steps["acceptance"][0] < 0.05
+    assert trained.history.metrics["acceptance"][0] < 0.05
 
 
 def test_a_second_stage_that_stalls_raises_and_keeps_the_first():
-    staged = pb.then(ALGORITHM, pb.samplers.tempered_smc(num_particles=16, max_steps=2, target_ess=0.95))
-    with pytest.raises(pb.StalledError, match=r"stalled at temperature .* raise max_steps") as caught:
+    staged = pb.two_stage(
+        ALGORITHM, pb.samplers.tempered_smc(num_particles=16, max_steps=2, target_ess=0.95)
+    )
+    with pytest.raises(
+        pb.errors.StalledError, match=r"stalled at temperature .* raise max_steps"
+    ) as caught:
         pb.fit(staged, DATA, epochs=1, batch_size=10, progress=False)
     assert caught.value.fit.posterior.particles.values.shape == (16, 3)

@@ -21,7 +21,7 @@ def _no_key_checks():
 
 
 def build(variance):
-    return pb.ohsmc(ORACLE.model, num_particles=8, kernel=pb.random_walk(variance))
+    return pb.ohsmc(ORACLE.model, num_particles=8, kernel=pb.kernels.random_walk(variance))
 
 
 def test_seeds_equal_single_runs():
@@ -32,7 +32,7 @@ def test_seeds_equal_single_runs():
     for index, run in enumerate(runs):
         alone = pb.fit(algorithm, DATA, key=jax.random.fold_in(jax.random.key(4), index), **settings)
         np.testing.assert_allclose(run.history.validation_nlpd, alone.history.validation_nlpd, rtol=1e-3)
-        np.testing.assert_allclose(run.history.steps["loss"], alone.history.steps["loss"], rtol=1e-4)
+        np.testing.assert_allclose(run.history.metrics["loss"], alone.history.metrics["loss"], rtol=1e-4)
         assert run.history.best_step == alone.history.best_step
         np.testing.assert_allclose(
             run.posterior.particles.values, alone.posterior.particles.values, rtol=1e-3, atol=1e-4
@@ -46,7 +46,7 @@ def test_hyperparameters_and_data_sets():
     spread = [float(run.posterior.particles.values.std(axis=0).mean()) for run in runs]
     assert spread[1] > spread[0]
     alone = pb.fit(build(1.0), halves[1], key=jax.random.fold_in(jax.random.key(0), 1), **SETTINGS)
-    np.testing.assert_allclose(runs[1].history.steps["loss"], alone.history.steps["loss"], rtol=1e-4)
+    np.testing.assert_allclose(runs[1].history.metrics["loss"], alone.history.metrics["loss"], rtol=1e-4)
 
 
 def test_a_run_that_diverges_does_not_stop_the_others(caplog):
@@ -56,8 +56,8 @@ def test_a_run_that_diverges_does_not_stop_the_others(caplog):
         return pb.map_estimate(ORACLE.model, optimizer=optax.sgd(rate))
 
     runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-4, 1e9]), **SETTINGS | {"epochs": 10})
-    assert np.isfinite(runs[0].history.steps["loss"]).all()
-    assert not np.isfinite(runs[1].history.steps["loss"]).all()
+    assert np.isfinite(runs[0].history.metrics["loss"]).all()
+    assert not np.isfinite(runs[1].history.metrics["loss"]).all()
     assert "1 of 2 runs diverged: [1]" in caplog.text
 
 
@@ -65,10 +65,10 @@ def test_patience_ends_each_run_by_its_own_scores():
     settings = SETTINGS | {"epochs": 40, "evaluate_every": 1, "patience": 3}
     keys = jax.random.split(jax.random.key(0), 3)
     runs = pb.fit_many(build(0.01), DATA, key=keys, **settings)
-    lengths = [len(run.history.steps["loss"]) for run in runs]
+    lengths = [len(run.history.metrics["loss"]) for run in runs]
     for key, run, length in zip(keys, runs, lengths, strict=True):
         alone = pb.fit(build(0.01), DATA, key=key, **settings)
-        assert len(alone.history.steps["loss"]) == length == run.history.best_step + 3 < 160
+        assert len(alone.history.metrics["loss"]) == length == run.history.best_step + 3 < 160
         assert run.history.best_step == alone.history.best_step
         assert not run.interrupted
     assert len(set(lengths)) > 1
@@ -82,12 +82,12 @@ def test_a_run_that_diverges_does_not_keep_the_others_waiting():
 
     settings = SETTINGS | {"epochs": 10_000, "evaluate_every": 1, "patience": 2}
     runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-3, 1e30]), **settings)
-    assert all(len(run.history.steps["loss"]) < 40_000 for run in runs)
+    assert all(len(run.history.metrics["loss"]) < 40_000 for run in runs)
     assert not any(run.interrupted for run in runs)
 
 
 def test_second_stage_runs_for_each():
-    staged = pb.then(pb.map_estimate(ORACLE.model), pb.samplers.laplace(num_particles=6))
+    staged = pb.two_stage(pb.map_estimate(ORACLE.model), pb.samplers.laplace(num_particles=6))
     runs = pb.fit_many(staged, DATA, repeats=2, **SETTINGS)
     assert all(run.posterior.particles.values.shape == (6, 3) for run in runs)
     assert all(run.report for run in runs)

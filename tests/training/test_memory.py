@@ -10,19 +10,19 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.feynman_kac._gradients import joint_gradient, one_pass
-from partialbayes.model._batch import pieces, whole
-from partialbayes.resampling import thinned
+from partialbayes.model._batch import full_batch, split_rows
+from partialbayes.resampling import subsample
 from partialbayes.training._memory import bytes_of_a_step
 
 MODEL = pb.partial_bnn(
     pb.mlp([2, 12, 6, 1]),
     "layers/1/*",
     pb.gaussian(variance=pb.learned(0.5)),
-    pb.normal(scale=pb.learned(1.0)),
+    pb.priors.normal(scale=pb.learned(1.0)),
 )
 INPUTS = jax.random.normal(jax.random.key(0), (17, 2))
 TARGETS = INPUTS[:, 0] - INPUTS[:, 1]
-BATCH = whole(INPUTS, TARGETS)._replace(scale=jnp.asarray(3.0), mask=jnp.arange(17) < 16)
+BATCH = full_batch(INPUTS, TARGETS)._replace(scale=jnp.asarray(3.0), mask=jnp.arange(17) < 16)
 PSI = MODEL.init(jax.random.key(1)).psi
 VALUES = MODEL.sample_prior(jax.random.key(2), PSI, 11)
 CHUNKS = [(4, None), (None, 5), (4, 5)]
@@ -42,7 +42,7 @@ def assert_close(ours, theirs):
 
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_weights_and_gradients_are_the_same(chunks):
-    assert_close(both_passes(pb.in_chunks(MODEL, *chunks)), both_passes(MODEL))
+    assert_close(both_passes(pb.model.with_chunks(MODEL, *chunks)), both_passes(MODEL))
 
 
 def test_a_whole_run_is_the_same():
@@ -56,20 +56,20 @@ def test_a_whole_run_is_the_same():
             progress=False,
         )
 
-    plain, chunked = train(MODEL), train(pb.in_chunks(MODEL, 4, 5))
+    plain, chunked = train(MODEL), train(pb.model.with_chunks(MODEL, 4, 5))
     np.testing.assert_allclose(chunked.history.validation_nlpd, plain.history.validation_nlpd, rtol=1e-4)
     assert_close(chunked.posterior.psi, plain.posterior.psi)
 
 
 def test_pieces_keep_every_row_once():
-    cut = pieces(BATCH, 5)
+    cut = split_rows(BATCH, 5)
     assert cut.mask.shape == (4, 5)
     assert int(cut.mask.sum()) == 16
     np.testing.assert_array_equal(cut.inputs.reshape(-1, 2)[:17], INPUTS)
 
 
 def test_the_layers_before_the_particles_run_once():
-    model = pb.in_chunks(MODEL, particle_chunk=2)
+    model = pb.model.with_chunks(MODEL, particles=2)
     jaxpr = jax.make_jaxpr(lambda psi: one_pass(model, VALUES[:10], psi, BATCH)[0])(PSI)
     products = [
         str(e.invars[1].aval.shape) for e in jaxpr.jaxpr.eqns if e.primitive.name == "dot_general"
@@ -80,7 +80,7 @@ def test_the_layers_before_the_particles_run_once():
 def test_memory_grows_with_the_chunk_and_not_with_the_particles():
     shapes = jax.eval_shape(lambda: BATCH)
     small, large = (
-        bytes_of_a_step(pb.in_chunks(MODEL, particle_chunk=64), num, shapes) for num in (512, 2048)
+        bytes_of_a_step(pb.model.with_chunks(MODEL, particles=64), num, shapes) for num in (512, 2048)
     )
     plain = bytes_of_a_step(MODEL, 2048, shapes)
     assert plain > 2.5 * large
@@ -90,29 +90,31 @@ def test_memory_grows_with_the_chunk_and_not_with_the_particles():
 
 def test_a_budget_chooses_the_chunks():
     settings = {"num_particles": 512}
-    free = pb.within_memory(MODEL, (INPUTS, TARGETS), gigabytes=1.0, **settings)
+    free = pb.training.with_memory_budget(MODEL, (INPUTS, TARGETS), gigabytes=1.0, **settings)
     assert free.chunks.particles is None
     needed = bytes_of_a_step(MODEL, 512, jax.eval_shape(lambda: BATCH))
-    tight = pb.within_memory(MODEL, (INPUTS, TARGETS), gigabytes=0.75 * needed / 1e9, **settings)
+    tight = pb.training.with_memory_budget(
+        MODEL, (INPUTS, TARGETS), gigabytes=0.75 * needed / 1e9, **settings
+    )
     assert 1 <= tight.chunks.particles < 512
     with pytest.raises(ValueError, match=r"one particle and one row at a time"):
-        pb.within_memory(MODEL, (INPUTS[:2], TARGETS[:2]), gigabytes=1e-9, **settings)
+        pb.training.with_memory_budget(MODEL, (INPUTS[:2], TARGETS[:2]), gigabytes=1e-9, **settings)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"particle_chunk": 0}, "particle_chunk"), ({"data_chunk": 2.5}, "data_chunk")],
+    [({"particles": 0}, "particles of chunks"), ({"rows": 2.5}, "rows of chunks")],
 )
 def test_wrong_chunks_are_named(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        pb.in_chunks(MODEL, **arguments)
+        pb.model.with_chunks(MODEL, **arguments)
 
 
 def test_thinned_particles_keep_the_mixture_on_average():
     log_weights = jnp.log(jnp.array([[0.1, 0.2, 0.1], [0.0, 0.3, 0.3]]))
     values = jnp.arange(6.0).reshape(2, 3, 1)
     keys = jax.random.split(jax.random.key(0), 4000)
-    draws = jax.vmap(lambda key: thinned(key, pb.Particles(values, log_weights), 2))(keys)
+    draws = jax.vmap(lambda key: subsample(key, pb.types.Particles(values, log_weights), 2))(keys)
     assert draws.values.shape == (4000, 2, 2, 1)
     np.testing.assert_allclose(jnp.exp(draws.log_weights[0]).sum(axis=1), [0.4, 0.6], rtol=1e-6)
     shares = (
@@ -169,7 +171,7 @@ def test_matrix_products_in_bfloat16():
 
 def test_the_compilation_cache_is_used_and_switched_off_again(tmp_path):
     before = jax.config.jax_compilation_cache_dir
-    with pb.compilation_cache(tmp_path / "programs"):
+    with pb.io.compilation_cache(tmp_path / "programs"):
         jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x))(jnp.ones((3, 3))).block_until_ready()
     assert any((tmp_path / "programs").iterdir())
     assert jax.config.jax_compilation_cache_dir == before

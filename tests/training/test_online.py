@@ -14,7 +14,7 @@ DATA = (ORACLE.inputs, ORACLE.targets)
 STILL = pb.ohsmc(  # ψ stays where it is, so that the posterior is known
     ORACLE.model,
     num_particles=500,
-    kernel=pb.forgetting(),
+    kernel=pb.kernels.forgetting(),
     optimizer=optax.set_to_zero(),
 )
 
@@ -25,13 +25,13 @@ def rows(begin, end):
 
 def test_particles_hold_the_posterior_of_the_rows_in_memory():
     """A memory of all 200 rows, fed 20 at a time: mean and variance of the conjugate posterior."""
-    follower = pb.follow(STILL, rows(0, 20), memory=200, key=1)
+    follower = pb.online.start(STILL, rows(0, 20), memory=200, key=1)
     for begin in range(20, 200, 20):
-        follower, _ = pb.update(follower, rows(begin, begin + 20), batch_size=20)
+        follower, _ = pb.online.update(follower, rows(begin, begin + 20), batch_size=20)
     assert follower.seen == 200
     means, variances = [], []
     for _ in range(15):  # the cloud keeps moving about the posterior: average over time
-        follower, info = pb.update(follower, rows(180, 200), batch_size=20, replays=20)
+        follower, info = pb.online.update(follower, rows(180, 200), batch_size=20, replays=20)
         values, log_weights = map(np.asarray, follower.posterior.particles)
         weights = np.exp(log_weights)[:, None]
         means.append((weights * values).sum(axis=0))
@@ -53,31 +53,31 @@ def test_memory_is_a_ring_of_the_last_rows():
     def part(begin, end):
         return tagged[0][begin:end], tagged[1][begin:end]
 
-    follower = pb.follow(STILL, part(0, 20), memory=50)
+    follower = pb.online.start(STILL, part(0, 20), memory=50)
     assert held(follower) == list(range(20))
     for begin in (20, 40, 60):
-        follower, _ = pb.update(follower, part(begin, begin + 20), batch_size=20)
+        follower, _ = pb.online.update(follower, part(begin, begin + 20), batch_size=20)
     assert held(follower) == list(range(30, 80))
     # From a posterior the last rows of its data are remembered, the oldest first to go.
     posterior = follower.posterior
-    follower = pb.follow(STILL, part(0, 70), memory=50, posterior=posterior)
+    follower = pb.online.start(STILL, part(0, 70), memory=50, posterior=posterior)
     assert held(follower) == list(range(20, 70))
     assert np.array_equal(follower.posterior.particles.values, posterior.particles.values)
-    follower, _ = pb.update(follower, part(70, 90), batch_size=20)
+    follower, _ = pb.online.update(follower, part(70, 90), batch_size=20)
     assert held(follower) == list(range(40, 90))
 
 
 def test_errors():
-    follower = pb.follow(STILL, rows(0, 20), memory=50)
+    follower = pb.online.start(STILL, rows(0, 20), memory=50)
     with pytest.raises(ValueError, match="new_data has 60 rows, but the memory holds 50"):
-        pb.update(follower, rows(0, 60))
+        pb.online.update(follower, rows(0, 60))
     with pytest.raises(ValueError, match="replays must be a whole number"):
-        pb.update(follower, rows(0, 20), replays=-1)
+        pb.online.update(follower, rows(0, 20), replays=-1)
     posterior = follower.posterior
     with pytest.raises(ValueError, match="only ohsmc and map_estimate can go on"):
-        pb.follow(pb.algorithms.svgd(ORACLE.model), DATA, posterior=posterior)
+        pb.online.start(pb.algorithms.svgd(ORACLE.model), DATA, posterior=posterior)
     with pytest.raises(ValueError, match="use the num_particles and the model of the posterior"):
-        pb.follow(pb.ohsmc(ORACLE.model, num_particles=7), DATA, posterior=posterior)
+        pb.online.start(pb.ohsmc(ORACLE.model, num_particles=7), DATA, posterior=posterior)
 
 
 def test_sizes_share_shapes_and_waste_little():

@@ -21,7 +21,7 @@ def same(a, b):
 def test_psi_is_that_of_the_first_stage():
     settings = {"epochs": 3, "batch_size": 10, "validation": DATA, "key": 3, "progress": False}
     first = pb.fit(FIRST, DATA, **settings)
-    both = pb.fit(pb.then(FIRST, pb.samplers.laplace(num_particles=12)), DATA, **settings)
+    both = pb.fit(pb.two_stage(FIRST, pb.samplers.laplace(num_particles=12)), DATA, **settings)
     assert first.report == {}
     assert same(first.posterior.psi, both.posterior.psi)
     assert both.posterior.particles.values.shape == (12, 3)
@@ -33,17 +33,17 @@ def test_psi_is_that_of_the_first_stage():
 def test_stages_follow_one_another():
     def shifted(key, model, posterior, batch):
         values, log_weights = posterior.particles
-        moved = pb.Particles(values + 1.0, log_weights)
+        moved = pb.types.Particles(values + 1.0, log_weights)
         return posterior._replace(particles=moved), {"rows": batch.mask.sum()}
 
     def doubled(key, model, posterior, batch):
         values, log_weights = posterior.particles
-        moved = pb.Particles(2.0 * values, log_weights)
+        moved = pb.types.Particles(2.0 * values, log_weights)
         return posterior._replace(particles=moved), {"scale": batch.scale}
 
     settings = {"epochs": 1, "batch_size": 10, "progress": False}
     plain = pb.fit(FIRST, DATA, **settings).posterior.particles.values
-    trained = pb.fit(pb.then(pb.then(FIRST, shifted), doubled), DATA, **settings)
+    trained = pb.fit(pb.two_stage(pb.two_stage(FIRST, shifted), doubled), DATA, **settings)
     assert np.allclose(trained.posterior.particles.values, 2.0 * (plain + 1.0))
     assert int(trained.report["rows"]) == 30  # all the data, not a batch
     assert float(trained.report["scale"]) == 1.0
@@ -57,7 +57,7 @@ def test_each_member_of_an_ensemble_is_sampled_and_keeps_its_share():
         members.append((psi, jnp.stack([phi, phi + 1.0])))
     psi, values = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     log_weights = jnp.log(jnp.array([[0.1, 0.2], [0.3, 0.4]]))
-    ensemble = pb.Posterior(psi, pb.Particles(values, log_weights))
+    ensemble = pb.types.Posterior(psi, pb.types.Particles(values, log_weights))
     sampler = pb.samplers.laplace(num_particles=50)
     posterior, report = pb.training.second_stage(sampler, ORACLE.model, ensemble, DATA)
     shares = jnp.exp(jax.nn.logsumexp(posterior.particles.log_weights, axis=1))
@@ -72,11 +72,11 @@ def test_a_trainer_goes_on_from_the_posterior_of_the_first_stage():
     model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/0/**", pb.gaussian())
     x = jnp.linspace(-1.0, 1.0, 10)[:, None]
     first = pb.map_estimate(model)
-    still = pb.algorithms.swag(model, num_samples=4, rank=0, warm_up=0, optimizer=optax.sgd(0.0))
-    stage = pb.training.continued(still, num_steps=3, batch_size=4)
+    still = pb.algorithms.swag(model, num_particles=4, rank=0, num_warmup=0, optimizer=optax.sgd(0.0))
+    stage = pb.training.continue_training(still, num_steps=3, batch_size=4)
     settings = {"epochs": 3, "progress": False}
     alone = pb.fit(first, (x, x), **settings).posterior
-    both = pb.fit(pb.then(first, stage), (x, x), **settings).posterior
+    both = pb.fit(pb.two_stage(first, stage), (x, x), **settings).posterior
     np.testing.assert_allclose(
         both.particles.values, alone.particles.values.repeat(4, axis=0), rtol=1e-5
     )
@@ -84,4 +84,4 @@ def test_a_trainer_goes_on_from_the_posterior_of_the_first_stage():
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5), both.psi, alone.psi
     )
     with pytest.raises(ValueError, match="cannot start from a posterior"):
-        pb.training.continued(pb.algorithms.sgld(model), num_steps=1)
+        pb.training.continue_training(pb.algorithms.sgld(model), num_steps=1)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from partialbayes._engine import compiled as loop
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.errors import CheckpointError
 from partialbayes.io._pytree_file import fingerprint, load_tree, save_tree
-from partialbayes.parallel._hosts import agreed, is_shared
+from partialbayes.parallel._hosts import broadcast_from_process_zero, is_shared
 from partialbayes.types import Batch
 
 
@@ -28,7 +28,7 @@ class Checkpoints(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> checkpoint = pb.Checkpoints("run.safetensors", every_steps=500)
+        >>> checkpoint = pb.training.Checkpoints("run.safetensors", every_steps=500)
     """
 
     path: str | Path
@@ -36,7 +36,7 @@ class Checkpoints(NamedTuple):
     every_steps: int | None = None
 
 
-class Record:
+class RunCheckpoint:
     """The checkpoint of one run; with no settings, one that does nothing."""
 
     def __init__(
@@ -56,14 +56,14 @@ class Record:
         key: Key[Array, "*run"],
         train: Batch | None,
         validation: Batch | None,
-    ) -> Record:
+    ) -> RunCheckpoint:
         """The record of a run with these settings, key and data."""
         if checkpoint is None:
             return cls(None, plan.num_steps, {})
         settings = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
         require_positive("every_seconds", settings.every_seconds)
         if settings.every_steps is not None:
-            require_count("every_steps", settings.every_steps, "or None for saves by time alone.")
+            require_positive_int("every_steps", settings.every_steps, "or None for saves by time alone.")
         description = {
             "kind": "training run",
             # Without what was not there in earlier versions, unless it is used.
@@ -85,7 +85,7 @@ class Record:
             return carry, 0
         path = Path(self._settings.path)
         exists = path.exists()
-        if agreed(exists, is_shared(carry.best_step)) != exists:
+        if broadcast_from_process_zero(exists, is_shared(carry.best_step)) != exists:
             raise CheckpointError(
                 f"{path} is there for one process and not for another; put it where every host reads it."
             )
@@ -122,7 +122,7 @@ class Record:
             or (every_steps is not None and done - self._saved_step >= every_steps)
             or done == self._num_steps
         )
-        if agreed(due, is_shared(carry.best_step)):
+        if broadcast_from_process_zero(due, is_shared(carry.best_step)):
             self.save(carry, done)
 
     def how_to_go_on(self) -> str:

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes._engine.epochs import permutation, take
-from partialbayes.parallel._sharding import arranged
+from partialbayes.parallel._sharding import constrain
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
-from partialbayes.resampling import thinned
+from partialbayes.resampling import subsample
 from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
 
 
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
         ends = np.where(best > 0, best + self.patience * self.evaluate_every, self.num_steps)
         return min(self.num_steps, int(np.where(bad > 0, np.minimum(ends, bad), ends).max()))
 
-    def evaluated(self) -> Int[np.ndarray, " evaluation"]:
+    def eval_steps(self) -> Int[np.ndarray, " evaluation"]:
         """The steps, counted from 1, after which there is an evaluation: every k-th, and the last."""
         regular = np.arange(self.evaluate_every, self.num_steps + 1, self.evaluate_every)
         return np.union1d(regular, [self.num_steps])
@@ -94,9 +94,9 @@ def start(algorithm: Algorithm, plan: Plan, key: PRNGKey, rows: int, batch: Batc
         best_step=jnp.zeros((), jnp.int32),
         bad_step=jnp.zeros((), jnp.int32),
         infos={name: jnp.full(plan.num_steps, jnp.nan, leaf.dtype) for name, leaf in info.items()},
-        scores=jnp.full(len(plan.evaluated()), jnp.nan),
+        scores=jnp.full(len(plan.eval_steps()), jnp.nan),
     )
-    return arranged(carry)
+    return constrain(carry)
 
 
 def advance(
@@ -125,7 +125,7 @@ def advance(
         lambda: _evaluate(algorithm, plan, carry, key, validation, step),
         lambda: carry,
     )
-    return arranged(carry)
+    return constrain(carry)
 
 
 def _evaluate(
@@ -149,11 +149,11 @@ def _evaluate(
         if plan.validation_particles is not None:
             key_thin = jax.random.fold_in(jax.random.fold_in(key, 4), step)
             scored = posterior._replace(
-                particles=thinned(key_thin, posterior.particles, plan.validation_particles)
+                particles=subsample(key_thin, posterior.particles, plan.validation_particles)
             )
         model = algorithm.model
         rows = rows_to_score(model, scored.particles, validation.mask.shape[0])
-        log_densities = mixture.log_density(model, scored, validation, rows, model.chunks.particles)
+        log_densities = mixture.log_density(model, scored, validation, model.chunks._replace(rows=rows))
         mean = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
         value = -mean.astype(carry.best_score.dtype)
     better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)

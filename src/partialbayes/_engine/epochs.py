@@ -11,10 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from partialbayes._utils.checks import (
-    require_count,
-)
-from partialbayes.parallel._sharding import DATA, axis_size, over_data
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.parallel._sharding import DATA, axis_size, shard_data
 from partialbayes.types import Batch, PRNGKey
 
 
@@ -22,7 +20,7 @@ def num_batches(rows: int, batch_size: int | None) -> int:
     """⌈N/M⌉, after a check of the batch size."""
     if batch_size is None:
         return 1
-    require_count("batch_size", batch_size, f"there are {rows} rows of data.")
+    require_positive_int("batch_size", batch_size, f"there are {rows} rows of data.")
     if batch_size > rows:
         raise ValueError(
             f"batch_size is {batch_size}, but there are only {rows} rows of data; "
@@ -45,11 +43,11 @@ def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches:
     start = index * short + jnp.minimum(index, longer)
     largest, parts = -(-order.shape[0] // batches), axis_size(DATA)
     # Rows that do not count make it a whole number for each device.
-    places = over_data(jnp.arange(-(-largest // parts) * parts, dtype=jnp.int32))
+    places = shard_data(jnp.arange(-(-largest // parts) * parts, dtype=jnp.int32))
     chosen = order[jnp.minimum(start + places, rows - 1)]
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))
     scale = rows.astype(data.scale.dtype) / size.astype(data.scale.dtype)
-    return Batch(*over_data((inputs, targets, (places < size) & data.mask[chosen])), scale)
+    return Batch(*shard_data((inputs, targets, (places < size) & data.mask[chosen])), scale)
 
 
 compiled_take = jax.jit(take, static_argnames=("batches",))

@@ -14,8 +14,8 @@ import jax
 from tqdm.auto import tqdm
 
 from partialbayes._engine import compiled as loop
-from partialbayes._engine.checkpoints import Record
-from partialbayes.parallel._hosts import agreed, is_shared, told_of_losses
+from partialbayes._engine.checkpoints import RunCheckpoint
+from partialbayes.parallel._hosts import broadcast_from_process_zero, explain_lost_process, is_shared
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def drive(
     plan: loop.Plan,
     carry: loop.Carry,
     done: int,
-    record: Record,
+    record: RunCheckpoint,
     progress: bool,
     stops: Sequence[Callable[[int], int]] = (),
 ) -> tuple[loop.Carry, int]:
@@ -53,11 +53,11 @@ def drive(
     shared = is_shared(carry.best_step)
     quiet = not progress or (shared and jax.process_index() > 0)
     bar = tqdm(total=plan.num_steps, initial=done, disable=quiet, unit="step", leave=False)
-    loss = told_of_losses(record.how_to_go_on) if shared else nullcontext()
+    loss = explain_lost_process(record.how_to_go_on) if shared else nullcontext()
     with bar, _deferred_interrupt() as interrupted, loss:
-        while done < plan.end(carry) and not agreed(interrupted(), shared):
+        while done < plan.end(carry) and not broadcast_from_process_zero(interrupted(), shared):
             ends = (stop(done) for stop in (record.next_stop, *stops))
-            end = agreed(min(done + piece, plan.num_steps, *ends), shared)
+            end = broadcast_from_process_zero(min(done + piece, plan.num_steps, *ends), shared)
             before = time.perf_counter()
             carry = advance(carry, done, end)
             carry.best_step.block_until_ready()

@@ -16,9 +16,9 @@ from jaxtyping import PyTree
 from partialbayes._engine import compiled as loop
 from partialbayes._engine.epochs import compiled_take, num_batches
 from partialbayes._utils.checks import num_rows as count_rows
-from partialbayes._utils.checks import require_count
-from partialbayes.model._batch import checked
-from partialbayes.parallel._sharding import on, placed, rows_placed
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.model._batch import as_batch
+from partialbayes.parallel._sharding import put_on_mesh, shard_rows, use_mesh
 from partialbayes.types import Algorithm, Batch, Model, PRNGKey
 
 pass
@@ -46,18 +46,20 @@ def source_of(
     algorithm: Algorithm, data: Any, batch_size: int | None, mesh: Mesh | None = None
 ) -> Source:
     """The source that the data a user passed make."""
-    if isinstance(data, Stream):
-        return _streamed(algorithm, data, batch_size, mesh)
-    train = placed(mesh, checked(algorithm.model, data, "data"))
-    return _on_device(algorithm, train, batch_size, mesh)
+    if isinstance(data, DataSource):
+        return _from_reader(algorithm, data, batch_size, mesh)
+    train = put_on_mesh(mesh, as_batch(algorithm.model, data, "data"))
+    return _from_arrays(algorithm, train, batch_size, mesh)
 
 
-def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None, mesh: Mesh | None) -> Source:
+def _from_arrays(
+    algorithm: Algorithm, train: Batch, batch_size: int | None, mesh: Mesh | None
+) -> Source:
     rows = train.mask.shape[0]
 
     def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
         order = jnp.arange(rows, dtype=jnp.int32)
-        with on(mesh):
+        with use_mesh(mesh):
             first = compiled_take(train, order, jnp.zeros((), jnp.int32), plan.batches)
             return loop.compiled_start(algorithm, plan, key, rows, first)
 
@@ -69,13 +71,15 @@ def _on_device(algorithm: Algorithm, train: Batch, batch_size: int | None, mesh:
         begin: int,
         end: int,
     ) -> loop.Carry:
-        with on(mesh):
+        with use_mesh(mesh):
             return loop.compiled_run(algorithm, plan, carry, key, train, validation, begin, end)
 
     return Source(rows, batch_size, train, start, advance)
 
 
-def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None, mesh: Mesh | None) -> Source:
+def _from_reader(
+    algorithm: Algorithm, data: DataSource, batch_size: int | None, mesh: Mesh | None
+) -> Source:
     if algorithm.finish is not None:
         raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
     if batch_size not in (None, data.batch_size):
@@ -83,8 +87,8 @@ def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None, mesh: 
     batches: Iterator[Batch] | None = None
 
     def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
-        first = rows_placed(mesh, next(read_ahead(data, algorithm.model, 0)))
-        with on(mesh):
+        first = shard_rows(mesh, next(read_ahead(data, algorithm.model, 0)))
+        with use_mesh(mesh):
             return loop.compiled_start(algorithm, plan, key, 0, first)
 
     def advance(
@@ -99,16 +103,16 @@ def _streamed(algorithm: Algorithm, data: Stream, batch_size: int | None, mesh: 
         if batches is None:
             batches = read_ahead(data, algorithm.model, begin)
         for step in range(begin, end):
-            batch = rows_placed(mesh, next(batches))
-            with on(mesh):
+            batch = shard_rows(mesh, next(batches))
+            with use_mesh(mesh):
                 carry = loop.compiled_advance(algorithm, plan, carry, key, batch, validation, step)
         return carry
 
     return Source(data.num_rows, data.batch_size, None, start, advance)
 
 
-class Stream(NamedTuple):
-    """Where batches come from; made by `stream`.
+class DataSource(NamedTuple):
+    """Where batches come from; made by `data_source`.
 
     Attributes:
         batches: ``epoch -> iterable of (inputs, targets)``, the epochs counted from 0.
@@ -121,7 +125,9 @@ class Stream(NamedTuple):
     batch_size: int
 
 
-def stream(source: Any, *, batch_size: int, num_rows: int | None = None, seed: int = 0) -> Stream:
+def data_source(
+    source: Any, *, batch_size: int, num_rows: int | None = None, seed: int = 0
+) -> DataSource:
     """Batches from arrays on disk, or from anything that can be iterated over.
 
     Args:
@@ -140,9 +146,9 @@ def stream(source: Any, *, batch_size: int, num_rows: int | None = None, seed: i
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x, y = np.zeros((1000, 3), np.float32), np.zeros(1000, np.float32)
-        >>> data = pb.stream((x, y), batch_size=100)
+        >>> data = pb.training.data_source((x, y), batch_size=100)
     """
-    require_count("batch_size", batch_size, "rows per batch.")
+    require_positive_int("batch_size", batch_size, "rows per batch.")
     if isinstance(source, tuple):
         rows = count_rows("source", source)
         if num_rows not in (None, rows):
@@ -156,21 +162,21 @@ def stream(source: Any, *, batch_size: int, num_rows: int | None = None, seed: i
                 places = np.sort(chosen)
                 yield jax.tree.map(lambda leaf, places=places: np.asarray(leaf[places]), source)
 
-        return Stream(shuffled, rows, batch_size)
+        return DataSource(shuffled, rows, batch_size)
     if num_rows is None:
         raise ValueError("num_rows is needed: the rows of one epoch, for the weight of each batch.")
-    require_count("num_rows", num_rows, "the rows of one epoch.")
+    require_positive_int("num_rows", num_rows, "the rows of one epoch.")
     if callable(source):
-        return Stream(source, num_rows, batch_size)
+        return DataSource(source, num_rows, batch_size)
     if isinstance(source, Iterator):
         raise ValueError(
             "source is an iterator, which is used up after one epoch; pass a function from the epoch "
             "to a new one, for example lambda epoch: read_batches()."
         )
-    return Stream(lambda epoch: source, num_rows, batch_size)
+    return DataSource(lambda epoch: source, num_rows, batch_size)
 
 
-def read_ahead(source: Stream, model: Model, begin: int) -> Iterator[Batch]:
+def read_ahead(source: DataSource, model: Model, begin: int) -> Iterator[Batch]:
     """Checked and padded batches from step ``begin`` on, without end, one read ahead."""
     ready: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=2)
     closed = threading.Event()
@@ -202,7 +208,7 @@ def read_ahead(source: Stream, model: Model, begin: int) -> Iterator[Batch]:
         closed.set()
 
 
-def _batches(source: Stream, model: Model, begin: int) -> Iterator[Batch]:
+def _batches(source: DataSource, model: Model, begin: int) -> Iterator[Batch]:
     count = num_batches(source.num_rows, source.batch_size)
     epoch, skip = divmod(begin, count)
     while True:
@@ -211,7 +217,7 @@ def _batches(source: Stream, model: Model, begin: int) -> Iterator[Batch]:
             if number > count:
                 break
             if number > skip:
-                yield _padded(source, model, pair, f"batch {number} of epoch {epoch + 1}")
+                yield _pad(source, model, pair, f"batch {number} of epoch {epoch + 1}")
         if number != count:
             told = f"more than {count}" if number > count else f"only {number}"
             raise ValueError(
@@ -221,8 +227,8 @@ def _batches(source: Stream, model: Model, begin: int) -> Iterator[Batch]:
         epoch, skip = epoch + 1, 0
 
 
-def _padded(source: Stream, model: Model, pair: Any, name: str) -> Batch:
-    batch = checked(model, pair, name)
+def _pad(source: DataSource, model: Model, pair: Any, name: str) -> Batch:
+    batch = as_batch(model, pair, name)
     rows = batch.mask.shape[0]
     if rows > source.batch_size:
         raise ValueError(f"{name} has {rows} rows, more than batch_size={source.batch_size}.")

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file beside its final name, flush it to the disk, and rename it over that name.
 
     Whatever happens there is one whole file, the new one or the one before.

@@ -19,7 +19,7 @@ def require_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be positive and finite, not {value!r}.")
 
 
-def require_count(name: str, value: Any, remedy: str) -> None:
+def require_positive_int(name: str, value: Any, remedy: str) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
@@ -43,13 +43,13 @@ def num_rows(name: str, tree: PyTree) -> int:
     return shapes[0][0]
 
 
-def require_kind(name: str, value: Any, kind: type, remedy: str) -> None:
+def require_instance(name: str, value: Any, kind: type, remedy: str) -> None:
     """Refuse an argument of another kind, where it is easily mistaken for one."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.80}; {remedy}")
 
 
-def require_numbers(name: str, tree: PyTree) -> None:
+def require_numeric(name: str, tree: PyTree) -> None:
     """Refuse text and mixed columns."""
     for leaf in jax.tree.leaves(tree):
         dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype

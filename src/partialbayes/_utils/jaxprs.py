@@ -1,9 +1,9 @@
 """Run what does not depend on φ once, whatever the network.
 
 At fixed ψ (HMC, `refine`, prediction in chunks) the same function of φ is called many times, and
-the layers before the first stochastic one give the same activations every time. `stage` traces the
-function, evaluates at once every operation that φ does not reach, and keeps the rest as a function
-of φ alone.
+the layers before the first stochastic one give the same activations every time.
+`partially_evaluate` traces the function, evaluates at once every operation that φ does not reach, and
+keeps the rest as a function of φ alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Operation(NamedTuple):
     outputs: list[_Slot]
 
 
-def stage(function: Callable[[Any], Result], phi: Any) -> Callable[[Any], Result]:
+def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[[Any], Result]:
     """The same function of φ, with everything that φ does not reach already computed.
 
     Args:

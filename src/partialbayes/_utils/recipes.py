@@ -1,7 +1,7 @@
 """How the ready-made parts of a model were made, as JSON, so that a saved model can be made again.
 
-A builder marked by `recorded` leaves on what it returns a *recipe*: its own name and its arguments.
-Only the names registered here can be made again from a file, so reading one runs nothing else. What
+A builder marked by `serializable_builder` leaves on what it returns a *recipe*: its own name and its
+arguments. Only the names registered here can be made again from a file, so reading one runs nothing else. What
 has no recipe (a network or likelihood of the user's own) is passed in again at `load`.
 """
 
@@ -30,7 +30,7 @@ class _NoRecipeError(Exception):
     """An argument that JSON cannot hold."""
 
 
-def recorded(
+def serializable_builder(
     name: str,
 ) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
     """Let a builder leave its recipe on what it returns.
@@ -62,7 +62,7 @@ def recorded(
     return decorate
 
 
-def recordable(marker: Marker) -> Marker:
+def serializable_argument(marker: Marker) -> Marker:
     """Let a NamedTuple, such as `Learned`, be an argument in recipes."""
     _MARKERS[marker.__name__] = marker
     return marker

@@ -4,7 +4,7 @@ It may import everything up to `samplers`.
 """
 
 from partialbayes.algorithms._backward_ohsmc import backward_ohsmc
-from partialbayes.algorithms._combinators import ensemble, then
+from partialbayes.algorithms._combinators import ensemble, two_stage
 from partialbayes.algorithms._ekf import ekf
 from partialbayes.algorithms._langevin import particle_gradient_descent, sgld
 from partialbayes.algorithms._map import map_estimate
@@ -38,5 +38,5 @@ __all__ = [
     "smc",
     "svgd",
     "swag",
-    "then",
+    "two_stage",
 ]

@@ -8,7 +8,7 @@ what is left is
     resample    φ, log γ_{n−1}(φ) ← copies, w ← 1/J, where asked for
     move        φ'_j ~ N(φ_j, v I)
     reweight    w_j ∝ w_j γ_n(φ'_j) / γ_{n−1}(φ_j)
-    ascend      ψ ← optimiser(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch_n | φ'_j; ψ))
+    ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch_n | φ'_j; ψ))
 
 The targets are γ_0 = π and γ_n(φ) = π(φ; ψ_n) p(batch_n | φ; ψ_n)^{β_n N/M}, β_n rising to one over the
 warm-up. So the weights are those of the posterior *estimated from this batch*, with its noise; with
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.algorithms._ohsmc import count_distinct
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.feynman_kac._random import antithetic
@@ -45,7 +45,7 @@ from partialbayes.weights import effective_sample_size, reweight, uniform_log_we
 
 
 class BackwardOhsmcState(NamedTuple):
-    """ψ with its optimiser; the particles, their log γ_{n−1}, and n."""
+    """ψ with its optimizer; the particles, their log γ_{n−1}, and n."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -59,7 +59,7 @@ def backward_ohsmc(
     *,
     variance: float | Float[Array, ""] = 0.01,
     num_particles: int = 1000,
-    warm_up: int = 10,
+    num_warmup: int = 10,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
@@ -74,14 +74,14 @@ def backward_ohsmc(
         variance: Variance of the random walk, best near the posterior's over the number of
             stochastic weights: the weights have to pay for larger moves.
         num_particles: J, the number of samples of φ.
-        warm_up: Steps over which the power of the likelihood rises from 0 to N/M.
+        num_warmup: Steps over which the power of the likelihood rises from 0 to N/M.
         resample: A scheme that copies particles (not `optimal_transport`);
             ``when_ess_below(0.5)`` by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
     Raises:
-        ValueError: ``variance`` is not positive, or ``num_particles`` or ``warm_up`` no whole number of
-            at least 1.
+        ValueError: ``variance`` is not positive, or ``num_particles`` or ``num_warmup`` no whole
+            number of at least 1.
 
     Example:
         >>> import partialbayes as pb
@@ -89,8 +89,8 @@ def backward_ohsmc(
         >>> algorithm = pb.algorithms.backward_ohsmc(model, variance=0.01, num_particles=100)
     """
     require_positive("variance", variance)
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
-    require_count("warm_up", warm_up, "1 starts with the whole likelihood at once.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_warmup", num_warmup, "1 starts with the whole likelihood at once.")
     resample = when_ess_below(0.5, stratified) if resample is None else resample
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
@@ -113,7 +113,7 @@ def backward_ohsmc(
         values = resampled.values + jnp.sqrt(jnp.asarray(variance, noise.dtype)) * noise
         log_likelihoods, gradient = one_pass(model, values, psi, batch)
         steps = state.steps + 1
-        power = batch.scale * jnp.minimum(steps / warm_up, 1.0).astype(batch.scale.dtype)
+        power = batch.scale * jnp.minimum(steps / num_warmup, 1.0).astype(batch.scale.dtype)
         log_targets = log_priors(values, psi) + power * log_likelihoods
         particles, increment = reweight(
             Particles(values, resampled.log_weights), log_targets - state.log_targets[ancestors]

@@ -9,7 +9,7 @@ trainer for ψ, then any sampler of φ given all the data at the ψ̂ it found:
 
     ψ̂ ← first stage,    φ_1..J ~ p(φ | y_1:N; ψ̂) by the second
 
-MAP-HMC is ``then(map_estimate(model), hmc())``.
+MAP-HMC is ``two_stage(map_estimate(model), hmc())``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -58,7 +58,7 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
         >>> algorithm = pb.ensemble(pb.map_estimate(model), 5)
     """
-    require_count("num_members", num_members, "for example num_members=5.")
+    require_positive_int("num_members", num_members, "for example num_members=5.")
 
     def init(key: PRNGKey) -> Any:
         return jax.vmap(algorithm.init)(jax.random.split(key, num_members))
@@ -84,7 +84,7 @@ def _mixture(members: Posterior, num_members: int) -> Posterior:
     return Posterior(psi, Particles(values, log_weights - math.log(num_members)))
 
 
-def then(first: Algorithm, sampler: Sampler) -> Algorithm:
+def two_stage(first: Algorithm, sampler: Sampler) -> Algorithm:
     """Train by ``first``, then sample φ again at the ψ it found.
 
     `fit` calls the sampler once, after training, with the best posterior and all the training
@@ -97,7 +97,7 @@ def then(first: Algorithm, sampler: Sampler) -> Algorithm:
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> map_hmc = pb.then(pb.map_estimate(model), pb.samplers.hmc())
+        >>> map_hmc = pb.two_stage(pb.map_estimate(model), pb.samplers.hmc())
     """
 
     def finish(key: PRNGKey, posterior: Posterior, batch: Batch) -> tuple[Posterior, Report]:

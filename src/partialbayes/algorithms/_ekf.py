@@ -4,13 +4,13 @@
 F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and R_n⁻¹ the
 curvature −∇² log p(y_n | outputs):
 
-    predict     P ← P + v I, or forget the share M/N of what is known in favour of the prior
+    predict     P ← P + v I, or forget the share M/N of what is known in favor of the prior
     update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g
     evidence    log p(batch) ≈ ℓ(m) + ½ gᵀ P' g − ½ log |I + P F|
-    ascend      ψ ← optimiser(ψ, (N/M) E_{N(m', P')}[∇_ψ log p(batch | φ; ψ)])
+    ascend      ψ ← optimizer(ψ, (N/M) E_{N(m', P')}[∇_ψ log p(batch | φ; ψ)])
 
 The gradient is Fisher's identity on the draws that stand for the law, through the network itself. That
-of the linearised evidence would be the same for linear outputs, but ψ can inflate it without bound
+of the linearized evidence would be the same for linear outputs, but ψ can inflate it without bound
 where they are not, by making the outputs steep.
 
 For normal targets R_n is their covariance and this is the Kalman update with all rows and outputs of
@@ -30,7 +30,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.kernels._forgetting import forget
 from partialbayes.types import (
@@ -57,7 +57,7 @@ class Gaussian(NamedTuple):
 
 
 class EkfState(NamedTuple):
-    """ψ with its optimiser, the law of φ, and the standard draws that stand for it."""
+    """ψ with its optimizer, the law of φ, and the standard draws that stand for it."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -101,7 +101,7 @@ def ekf(
         require_positive("variance", variance)
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'covariance must be "full" or "diagonal", not {covariance!r}.')
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     if not model.prior.normal:
         raise ValueError("ekf follows φ by a normal law and needs a normal prior; use ohsmc otherwise.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
@@ -112,7 +112,7 @@ def ekf(
         prior = model.prior_moments(psi)
         law = Gaussian(prior.mean, jnp.diag(jnp.sqrt(prior.variance)))
         draws = jax.random.normal(key_draws, (num_particles, model.split.dim), prior.mean.dtype)
-        return EkfState(psi, optimizer.init(psi), law, _standardised(draws))
+        return EkfState(psi, optimizer.init(psi), law, _standardize(draws))
 
     def predict(law: Gaussian, psi: Psi, batch: Batch) -> Gaussian:
         if variance is None:
@@ -156,7 +156,7 @@ def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[
         return model.log_likelihood(phi, psi, batch).sum()
 
     value, slope = jax.value_and_grad(log_likelihood)(law.mean)
-    jacobian, curvature = linearise(model, psi, batch, law.mean)
+    jacobian, curvature = linearize(model, psi, batch, law.mean)
     spread = jacobian @ law.factor
     gained = jnp.einsum("nod,nop,npe->de", spread, curvature, spread)
     # I + Lᵀ F L is at least the identity, so its Cholesky factor exists in any precision.
@@ -167,7 +167,7 @@ def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[
     return Gaussian(law.mean + factor @ pulled, factor), log_evidence
 
 
-def linearise(
+def linearize(
     model: Model, psi: Psi, batch: Batch, phi: Phi
 ) -> tuple[Float[Array, "example output dim"], Float[Array, "example output output"]]:
     """For each row, the Jacobian of what its likelihood depends on, and the curvature in that.
@@ -204,7 +204,7 @@ def _positive_part(
 
 
 def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
-    """Forget in favour of the prior, exactly; see the `forgetting` kernel."""
+    """Forget in favor of the prior, exactly; see the `forgetting` kernel."""
     scale = jnp.sqrt(prior.variance)
     whitened = law.factor / scale[:, None]
     variance, axes = jnp.linalg.eigh(whitened @ whitened.T)
@@ -222,7 +222,7 @@ def _without_correlations(law: Gaussian) -> Gaussian:
     return law._replace(factor=jnp.diag(jax.lax.rsqrt(jnp.diagonal(precision))))
 
 
-def _standardised(draws: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
+def _standardize(draws: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
     """Draws with mean zero and covariance one exactly, where there are enough of them."""
     num_particles, dim = draws.shape
     if num_particles <= dim:

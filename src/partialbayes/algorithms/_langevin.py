@@ -8,7 +8,8 @@ With U(φ, ψ) = (N/M) log p(batch | φ; ψ) + log π(φ; ψ), on each batch
 both gradients at the same (φ, ψ), from one backward pass. SGLD has J = 1 and keeps the last samples of
 its chain; ``optax.set_to_zero()`` leaves ψ alone. There is no accept-reject step: at fixed ψ, on the
 full data, and for a Gaussian posterior of precision P, the particles settle at precision
-P (I − h P / 2), too wide, and less so the smaller the rate h. Batches add the noise of their gradients.
+P (I − h P / 2), too wide, and less so the smaller the step size h. Batches add the noise of their
+gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import as_rate, is_due, require_delay
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.feynman_kac._random import normal
@@ -42,7 +43,7 @@ pass
 
 
 class SgldState(NamedTuple):
-    """The chain's point, ψ's optimiser, and a ring of samples of which ``collected`` were taken."""
+    """The chain's point, ψ's optimizer, and a ring of samples of which ``collected`` were taken."""
 
     params: Params
     optimizer: optax.OptState
@@ -54,58 +55,58 @@ class SgldState(NamedTuple):
 def sgld(
     model: Model,
     *,
-    num_samples: int = 100,
-    rate: Any = None,
-    burn_in: int = 200,
+    num_particles: int = 100,
+    step_size: Any = None,
+    num_warmup: int = 200,
     every: int = 1,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
     """Sample φ by one Langevin chain on batches while ψ follows its stochastic gradient.
 
-    The posterior is the last ``num_samples`` samples with the present ψ; while ψ still moves, older
+    The posterior is the last ``num_particles`` samples with the present ψ; while ψ still moves, older
     samples belong to an older ψ. Before the first sample it is the chain's present point. For
     several chains see `ensemble`, for many of them with one ψ `particle_gradient_descent`.
 
     Args:
         model: What to train; the chain starts at its initial weights.
-        num_samples: How many samples to keep.
-        rate: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
+        num_particles: How many samples to keep.
+        step_size: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
             λ the largest curvature of the log-posterior in φ, of the order of N.
-        burn_in: Steps before the first sample may be taken.
+        num_warmup: Steps before the first sample may be taken.
         every: Steps between samples.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default, and
             ``optax.set_to_zero()`` keeps ψ where it is.
 
     Raises:
-        ValueError: ``num_samples`` or ``every`` is not a whole number of at least 1, or
-            ``burn_in`` is negative.
+        ValueError: ``num_particles`` or ``every`` is not a whole number of at least 1, or
+            ``num_warmup`` is negative.
 
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.algorithms.sgld(model, num_samples=50, rate=1e-3, burn_in=100, every=5)
+        >>> algorithm = pb.algorithms.sgld(model, num_particles=50, step_size=1e-3, num_warmup=100)
     """
-    require_count("num_samples", num_samples, "for example num_samples=100.")
-    require_delay("burn_in", burn_in)
-    require_count("every", every, "for example every=1, a sample at each step.")
-    rate = as_rate(rate)
+    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
+    require_delay("num_warmup", num_warmup)
+    require_positive_int("every", every, "for example every=1, a sample at each step.")
+    step_size = as_rate(step_size)
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> SgldState:
         params = model.init(key)
-        samples = jnp.tile(params.phi[None, :], (num_samples, 1))
+        samples = jnp.tile(params.phi[None, :], (num_particles, 1))
         none_yet = jnp.zeros((), jnp.int32)
         return SgldState(params, optimizer.init(params.psi), samples, none_yet, none_yet)
 
     def step(key: PRNGKey, state: SgldState, batch: Batch) -> tuple[SgldState, Info]:
         phi, psi = state.params
         ascent = joint_gradient(model, phi[None, :], psi, batch)
-        (moved,) = langevin(key, phi[None, :], ascent.phi, rate(state.steps, batch))
+        (moved,) = langevin(key, phi[None, :], ascent.phi, step_size(state.steps, batch))
         descent = jax.tree.map(jnp.negative, ascent.psi)
         updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
         steps = state.steps + 1
-        due = is_due(steps, burn_in, every)
-        place = state.collected % num_samples
+        due = is_due(steps, num_warmup, every)
+        place = state.collected % num_particles
         samples = state.samples.at[place].set(jnp.where(due, moved, state.samples[place]))
         params = Params(moved, optax.apply_updates(psi, updates))
         collected = state.collected + due
@@ -114,16 +115,16 @@ def sgld(
             SgldState(params, optimizer_state, samples, collected, steps),
             {
                 "loss": -ascent.log_densities[0] / num_data,
-                "samples": jnp.minimum(collected, num_samples).astype(phi.dtype),
+                "samples": jnp.minimum(collected, num_particles).astype(phi.dtype),
             },
         )
 
     def posterior(state: SgldState) -> Posterior:
         # Places not yet filled have weight zero; before the first sample, place 0 is the chain itself.
-        filled = jnp.clip(state.collected, 1, num_samples)
+        filled = jnp.clip(state.collected, 1, num_particles)
         first = jnp.where(state.collected > 0, state.samples[0], state.params.phi)
         log_weights = jnp.where(
-            jnp.arange(num_samples) < filled, -jnp.log(filled.astype(first.dtype)), -jnp.inf
+            jnp.arange(num_particles) < filled, -jnp.log(filled.astype(first.dtype)), -jnp.inf
         )
         return Posterior(state.params.psi, Particles(state.samples.at[0].set(first), log_weights))
 
@@ -131,7 +132,7 @@ def sgld(
 
 
 class ParticleGradientState(NamedTuple):
-    """ψ with its optimiser, the particles, and the number of steps done."""
+    """ψ with its optimizer, the particles, and the number of steps done."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -143,7 +144,7 @@ def particle_gradient_descent(
     model: Model,
     *,
     num_particles: int = 100,
-    rate: Any = None,
+    step_size: Any = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
     """Train ψ by the mean gradient of particles that follow Langevin dynamics in φ.
@@ -151,7 +152,7 @@ def particle_gradient_descent(
     Args:
         model: What to train.
         num_particles: J, the number of samples of φ; they start from the prior.
-        rate: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
+        step_size: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
             λ the largest curvature of the log-posterior in φ, of the order of N.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
@@ -161,10 +162,10 @@ def particle_gradient_descent(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.algorithms.particle_gradient_descent(model, num_particles=50, rate=1e-3)
+        >>> algorithm = pb.algorithms.particle_gradient_descent(model, num_particles=50, step_size=1e-3)
     """
-    require_count("num_particles", num_particles, "for example num_particles=100.")
-    rate = as_rate(rate)
+    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
+    step_size = as_rate(step_size)
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> ParticleGradientState:
@@ -177,7 +178,7 @@ def particle_gradient_descent(
         key: PRNGKey, state: ParticleGradientState, batch: Batch
     ) -> tuple[ParticleGradientState, Info]:
         ascent = joint_gradient(model, state.values, state.psi, batch)
-        values = langevin(key, state.values, ascent.phi, rate(state.steps, batch))
+        values = langevin(key, state.values, ascent.phi, step_size(state.steps, batch))
         descent = jax.tree.map(jnp.negative, ascent.psi)
         updates, optimizer_state = optimizer.update(descent, state.optimizer, state.psi)
         psi: Psi = optax.apply_updates(state.psi, updates)
@@ -197,8 +198,8 @@ def langevin(
     key: PRNGKey,
     values: Float[Array, "particle dim"],
     gradients: Float[Array, "particle dim"],
-    rate: Scalar,
+    step_size: Scalar,
 ) -> Float[Array, "particle dim"]:
     """One unadjusted Langevin step of every particle: φ + h ∇U + N(0, 2h I)."""
     noise = normal(key, values.shape, values.dtype)
-    return values + rate * gradients + jnp.sqrt(2.0 * rate) * noise
+    return values + step_size * gradients + jnp.sqrt(2.0 * step_size) * noise

@@ -1,6 +1,6 @@
 """Maximum a posteriori: one point for φ and ψ together.
 
-    (φ, ψ) ← optimiser ascending (N/M) log p(batch | φ; ψ) + log π(φ; ψ)
+    (φ, ψ) ← optimizer ascending (N/M) log p(batch | φ; ψ) + log π(φ; ψ)
 
 The plain way to train the same network, and the yardstick for everything else.
 """
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class MapState(NamedTuple):
-    """The current point and its optimiser."""
+    """The current point and its optimizer."""
 
     params: Params
     optimizer: optax.OptState

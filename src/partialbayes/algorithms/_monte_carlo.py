@@ -5,7 +5,7 @@ On each batch, with fresh φ_1..S ~ π(φ; ψ) and L_j = (N/M) log p(batch | φ_
     (1/S) Σ_j L_j                the paper's bound, E_π[Σ_n log p(y_n | φ; ψ)]
     log (1/S) Σ_j exp L_j        the marginal likelihood itself, log E_π[Π_n p(y_n | φ; ψ)]
 
-By Jensen the first is below the second, often far below, and its maximiser is another. The second
+By Jensen the first is below the second, often far below, and its maximizer is another. The second
 is estimated without bias (before the logarithm) only from all the data at once: leave
 ``batch_size`` alone.
 """
@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count
-from partialbayes.algorithms._combinators import then
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.algorithms._combinators import two_stage
 from partialbayes.feynman_kac._gradients import forward_pass
-from partialbayes.samplers._importance import likelihood_weighting
+from partialbayes.samplers._importance import importance_sampling
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -64,7 +64,7 @@ def log_expected_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
 
 
 class MonteCarloState(NamedTuple):
-    """ψ with its optimiser, and the last draws of the prior, weighted by the last batch."""
+    """ψ with its optimizer, and the last draws of the prior, weighted by the last batch."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -75,7 +75,7 @@ def monte_carlo(
     model: Model,
     *,
     objective: Objective = log_expected_likelihood,
-    num_samples: int = 1000,
+    num_particles: int = 1000,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
     """Train ψ on draws of the prior; the posterior is such draws, weighted by the likelihood.
@@ -87,32 +87,32 @@ def monte_carlo(
     Args:
         model: What to train.
         objective: `log_expected_likelihood`, or the paper's bound `expected_log_likelihood`.
-        num_samples: S, draws of the prior per step.
+        num_particles: S, draws of the prior per step.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
     Raises:
-        ValueError: ``num_samples`` is not a whole number of at least 1.
+        ValueError: ``num_particles`` is not a whole number of at least 1.
 
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
         >>> algorithm = pb.algorithms.monte_carlo(model, objective=pb.algorithms.expected_log_likelihood)
     """
-    require_count("num_samples", num_samples, "for example num_samples=1000.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> MonteCarloState:
         key_start, key_prior = jax.random.split(key)
         psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_samples)
+        values = model.sample_prior(key_prior, psi, num_particles)
         return MonteCarloState(
-            psi, optimizer.init(psi), Particles(values, uniform_log_weights(num_samples))
+            psi, optimizer.init(psi), Particles(values, uniform_log_weights(num_particles))
         )
 
     def step(key: PRNGKey, state: MonteCarloState, batch: Batch) -> tuple[MonteCarloState, Info]:
         def loss(psi: Psi) -> tuple[Scalar, tuple[Array, Array]]:
             # Differentiated through the draws too: a learned prior scale moves them.
-            values = model.sample_prior(key, psi, num_samples)
+            values = model.sample_prior(key, psi, num_particles)
             terms = forward_pass(model, values, psi, batch)
             log_likelihoods = batch.scale * terms
             return -objective(log_likelihoods), (values, log_likelihoods)
@@ -131,4 +131,4 @@ def monte_carlo(
         return Posterior(state.psi, state.particles)
 
     training = Algorithm(model, init, step, posterior)
-    return then(training, likelihood_weighting(num_particles=num_samples))
+    return two_stage(training, importance_sampling(num_particles=num_particles))

@@ -5,7 +5,7 @@ Particles persist from batch to batch. On each batch:
     resample    φ ← resampled φ, w ← 1/J, where asked for
     move        φ_j ~ h(· | φ_j)
     reweight    w_j ∝ w_j p(batch | φ_j; ψ)
-    ascend      ψ ← optimiser(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ))
+    ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ))
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
 from partialbayes.kernels import random_walk
 from partialbayes.kernels._requirements import require_suitable
@@ -26,8 +26,8 @@ from partialbayes.types import (
     Algorithm,
     Batch,
     Info,
+    Kernel,
     Model,
-    Move,
     Particles,
     Phi,
     Posterior,
@@ -41,7 +41,7 @@ from partialbayes.weights import effective_sample_size, reweight, uniform_log_we
 
 
 class OhsmcState(NamedTuple):
-    """ψ with its optimiser, and the particles with their kernel's memory."""
+    """ψ with its optimizer, and the particles with their kernel's memory."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -53,7 +53,7 @@ def ohsmc(
     model: Model,
     *,
     num_particles: int = 1000,
-    kernel: Move | None = None,
+    kernel: Kernel | None = None,
     resample: Resampler = stratified,
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,
@@ -77,13 +77,13 @@ def ohsmc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.ornstein_uhlenbeck(0.1))
+        >>> algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.ornstein_uhlenbeck(0.1))
     """
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     kernel = random_walk(0.01) if kernel is None else kernel
     require_suitable(kernel, model)
     if gradient_particles is not None:
-        require_count("gradient_particles", gradient_particles, "or None for all of them.")
+        require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> OhsmcState:

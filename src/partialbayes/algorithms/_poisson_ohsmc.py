@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.types import (
     Algorithm,
@@ -40,7 +40,7 @@ from partialbayes.weights import effective_sample_size, reweight, uniform_log_we
 
 
 class PoissonOhsmcState(NamedTuple):
-    """ψ with its optimiser, and the latest particles."""
+    """ψ with its optimizer, and the latest particles."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -84,8 +84,8 @@ def poisson_ohsmc(
     """
     require_positive("log_c", log_c)
     require_positive("intensity", intensity)
-    require_count("subset_size", subset_size, "for example subset_size=1.")
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("subset_size", subset_size, "for example subset_size=1.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
 
     def init(key: PRNGKey) -> PoissonOhsmcState:

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import require_count
-from partialbayes.annealing import Schedule, as_exponents, geometric_blocks, posterior_family
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.annealing import AnnealingSchedule, as_exponents, geometric_blocks, posterior_family
 from partialbayes.feynman_kac._feynman_kac import relative_variance, resample_move, run_path
 from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
 from partialbayes.kernels import adapted_hamiltonian
@@ -35,8 +35,8 @@ from partialbayes.types import (
     Algorithm,
     Batch,
     Info,
+    Kernel,
     Model,
-    Move,
     Particles,
     Posterior,
     PRNGKey,
@@ -47,7 +47,7 @@ from partialbayes.weights import uniform_log_weights
 
 
 class SmcState(NamedTuple):
-    """ψ with its optimiser, the kernel's memory, and the last sample with the ψ it is for."""
+    """ψ with its optimizer, the kernel's memory, and the last sample with the ψ it is for."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -59,8 +59,8 @@ def smc(
     model: Model,
     *,
     num_particles: int = 1000,
-    schedule: Schedule | None = None,
-    kernel: Move | None = None,
+    schedule: AnnealingSchedule | None = None,
+    kernel: Kernel | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,
@@ -91,13 +91,13 @@ def smc(
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.annealing.blocks(10))
     """
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     schedule = geometric_blocks() if schedule is None else schedule
     kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
     require_invariant(kernel)
     require_suitable(kernel, model)
     if gradient_particles is not None:
-        require_count("gradient_particles", gradient_particles, "or None for all of them.")
+        require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
     mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
 
@@ -149,8 +149,8 @@ def sgsmc(
     model: Model,
     *,
     num_particles: int = 1000,
-    schedule: Schedule | None = None,
-    kernel: Move | None = None,
+    schedule: AnnealingSchedule | None = None,
+    kernel: Kernel | None = None,
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.types import (
     Algorithm,
@@ -35,7 +35,7 @@ from partialbayes.weights import uniform_log_weights
 
 
 class SvgdState(NamedTuple):
-    """ψ and the particles, each with its optimiser."""
+    """ψ and the particles, each with its optimizer."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -66,7 +66,7 @@ def svgd(
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
         >>> algorithm = pb.algorithms.svgd(model, num_particles=50)
     """
-    require_count("num_particles", num_particles, "for example num_particles=100.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     if num_particles < 2:
         raise ValueError("num_particles must be at least 2 for svgd; one particle is map_estimate.")
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
@@ -105,13 +105,13 @@ def stein_direction(
 ) -> Float[Array, "particle dim"]:
     """The direction v of the module's equation, for given gradients ∇_φ U(φ_j)."""
     num_particles = values.shape[0]
-    # Centred first: distances and the repulsion are differences, and a common offset would cost digits.
-    centred = values - values.mean(axis=0, keepdims=True)
-    norms = jnp.sum(jnp.square(centred), axis=1)
-    distances = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * centred @ centred.T, 0.0)
+    # Centered first: distances and the repulsion are differences, and a common offset would cost digits.
+    centered = values - values.mean(axis=0, keepdims=True)
+    norms = jnp.sum(jnp.square(centered), axis=1)
+    distances = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * centered @ centered.T, 0.0)
     median = jnp.median(distances[np.triu_indices(num_particles, 1)])
     # Where most particles coincide any width will do; zero would divide by zero.
     width = jnp.where(median > 0.0, median / np.log(num_particles), 1.0)
     kernel = jnp.exp(-distances / width)
-    repulsion = (2.0 / width) * (kernel.sum(axis=1, keepdims=True) * centred - kernel @ centred)
+    repulsion = (2.0 / width) * (kernel.sum(axis=1, keepdims=True) * centered - kernel @ centered)
     return (kernel @ gradients + repulsion) / num_particles

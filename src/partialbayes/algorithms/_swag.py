@@ -10,7 +10,7 @@ and the law of the weights is N(m, ½ diag(s) + D Dᵀ / (2 (K − 1))), sampled
 
     θ = m + diag(s)^{1/2} z₁ / √2 + D z₂ / √(2 (K − 1)),     z₁, z₂ standard normal,
 
-or N(m, diag(s)) without columns. Its width is that of the optimiser's wandering, which depends on
+or N(m, diag(s)) without columns. Its width is that of the optimizer's wandering, which depends on
 rate and batch size: it is not the posterior's.
 """
 
@@ -25,7 +25,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import is_due, require_delay
 from partialbayes.algorithms._map import MapState, map_estimate
 from partialbayes.types import (
@@ -66,44 +66,44 @@ class SwagState(NamedTuple):
 def swag(
     model: Model,
     *,
-    num_samples: int = 100,
+    num_particles: int = 100,
     rank: int = 20,
-    warm_up: int = 200,
+    num_warmup: int = 200,
     every: int = 1,
     sample_psi: bool = False,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train as MAP, then fit a normal law to where the optimiser goes.
+    """Train as MAP, then fit a normal law to where the optimizer goes.
 
     Before the first snapshot the posterior is the current point. So where `fit` scores validation
     data, it may return a point of the warm-up if no later posterior does better.
 
     Args:
         model: What to train.
-        num_samples: How many samples the posterior holds.
+        num_particles: How many samples the posterior holds.
         rank: K, the number of columns of the low-rank part; 0 for a diagonal covariance.
-        warm_up: Steps of plain training before averaging begins.
+        num_warmup: Steps of plain training before averaging begins.
         every: Steps between snapshots.
         sample_psi: If false, ψ is at its average and φ has the marginal law of the weights: the
-            posterior has ``num_samples`` particles. If true, all weights are sampled together:
-            ``num_samples`` members with their own ψ, of one particle each.
+            posterior has ``num_particles`` particles. If true, all weights are sampled together:
+            ``num_particles`` members with their own ψ, of one particle each.
         optimizer: Any Optax transformation, for the whole run; Adam at 0.01 by default. A
             schedule may give warm-up and averaging different rates.
 
     Raises:
-        ValueError: ``rank`` is 1 or negative, ``num_samples`` or ``every`` is not a whole number
-            of at least 1, or ``warm_up`` is negative.
+        ValueError: ``rank`` is 1 or negative, ``num_particles`` or ``every`` is not a whole number
+            of at least 1, or ``num_warmup`` is negative.
 
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.algorithms.swag(model, rank=10, warm_up=300, every=5)
+        >>> algorithm = pb.algorithms.swag(model, rank=10, num_warmup=300, every=5)
     """
-    require_count("num_samples", num_samples, "for example num_samples=100.")
-    require_delay("warm_up", warm_up)
-    require_count("every", every, "for example every=1, a snapshot at each step.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
+    require_delay("num_warmup", num_warmup)
+    require_positive_int("every", every, "for example every=1, a snapshot at each step.")
     if rank != 0:
-        require_count("rank", rank, "or 0 for a diagonal covariance.")
+        require_positive_int("rank", rank, "or 0 for a diagonal covariance.")
     if rank == 1:
         raise ValueError("rank must be 0 (diagonal) or at least 2: one column has no variance.")
     training = map_estimate(model, optimizer=optimizer)
@@ -131,7 +131,7 @@ def swag(
     def step(key: PRNGKey, state: SwagState, batch: Batch) -> tuple[SwagState, Info]:
         trajectory, info = training.step(key, state.trajectory, batch)
         state = state._replace(trajectory=trajectory, steps=state.steps + 1)
-        state = collect(state, is_due(state.steps, warm_up, every))
+        state = collect(state, is_due(state.steps, num_warmup, every))
         return state, info | {"snapshots": state.collected.astype(info["loss"].dtype)}
 
     def collect(state: SwagState, due: Bool[Array, ""]) -> SwagState:
@@ -155,37 +155,37 @@ def swag(
             columns = columns.at[place].set(jnp.where(due, newest, columns[place]))
         return state._replace(collected=collected, mean=mean, squares=squares, columns=columns)
 
-    def draw(state: SwagState, centre: Float[Array, " weight"]) -> Float[Array, "sample weight"]:
-        """Samples of the weights; all at the centre where there are no moments yet."""
+    def draw(state: SwagState, center: Float[Array, " weight"]) -> Float[Array, "sample weight"]:
+        """Samples of the weights; all at the center where there are no moments yet."""
         # The seed is wrapped afresh: a look at the state changes nothing and always gives the same.
         key = jax.random.wrap_key_data(state.seed, impl="threefry2x32")
         key_diagonal, key_columns = jax.random.split(key)
-        shape = (num_samples, *centre.shape)
+        shape = (num_particles, *center.shape)
         deviation = jnp.sqrt(state.squares / jnp.maximum(state.collected, 1))
-        draws = deviation[None, :] * jax.random.normal(key_diagonal, shape, centre.dtype)
+        draws = deviation[None, :] * jax.random.normal(key_diagonal, shape, center.dtype)
         if rank > 0:
             # Until the ring of columns is full, the empty ones are zero and do not count.
             filled = jnp.minimum(state.collected, rank)
-            mixing = jax.random.normal(key_columns, (num_samples, rank), centre.dtype)
+            mixing = jax.random.normal(key_columns, (num_particles, rank), center.dtype)
             low_rank = mixing @ state.columns / jnp.sqrt(jnp.maximum(filled - 1, 1))
-            draws = math.sqrt(0.5) * (draws + low_rank.astype(centre.dtype))
-        return centre[None, :] + draws
+            draws = math.sqrt(0.5) * (draws + low_rank.astype(center.dtype))
+        return center[None, :] + draws
 
     def posterior(state: SwagState) -> Posterior:
         started = state.collected > 0
-        centre = jax.tree.map(
+        center = jax.tree.map(
             lambda mean, now: jnp.where(started, mean, now), state.mean, state.trajectory.params
         )
-        samples = draw(state, flatten(centre))
-        log_weights = uniform_log_weights(num_samples)
+        samples = draw(state, flatten(center))
+        log_weights = uniform_log_weights(num_particles)
         if not sample_psi:
-            return Posterior(centre.psi, Particles(samples, log_weights))
-        phi, psi = jax.vmap(ravel_pytree(centre)[1])(samples)
+            return Posterior(center.psi, Particles(samples, log_weights))
+        phi, psi = jax.vmap(ravel_pytree(center)[1])(samples)
         return Posterior(psi, Particles(phi[:, None, :], log_weights[:, None]))
 
     def restart(state: SwagState, posterior: Posterior) -> SwagState:
         values, log_weights = posterior.particles
-        centre = Params(jnp.exp(log_weights) @ values, posterior.psi)
-        return state._replace(trajectory=state.trajectory._replace(params=centre))
+        center = Params(jnp.exp(log_weights) @ values, posterior.psi)
+        return state._replace(trajectory=state.trajectory._replace(params=center))
 
     return Algorithm(model, init, step, posterior, restart=restart)

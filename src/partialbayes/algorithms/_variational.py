@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.feynman_kac._random import normal
 from partialbayes.samplers._target import prior_scale
@@ -72,14 +72,14 @@ class FullRank(NamedTuple):
 
 
 class VariationalParams(NamedTuple):
-    """What is optimised: q, and ψ."""
+    """What is optimized: q, and ψ."""
 
     q: MeanField | FullRank
     psi: Psi
 
 
 class VariationalState(NamedTuple):
-    """q and ψ with their optimiser, and the noise that turns q into particles."""
+    """q and ψ with their optimizer, and the noise that turns q into particles."""
 
     params: VariationalParams
     optimizer: optax.OptState
@@ -158,9 +158,9 @@ def variational(
     initial_scale: float | Float[Array, ""],
     optimizer: optax.GradientTransformation | None,
 ) -> Algorithm:
-    """Variational Bayes with any reparameterised family."""
-    require_count("num_samples", num_samples, "for example num_samples=100.")
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    """Variational Bayes with any reparameterized family."""
+    require_positive_int("num_samples", num_samples, "for example num_samples=100.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive("initial_scale", initial_scale)
     optimizer = optax.adam(0.01) if optimizer is None else optimizer
     dim = model.split.dim
@@ -214,8 +214,8 @@ _mean_field = Family(
 
 
 def _full_rank_log_density(q: FullRank, values: Float[Array, "sample dim"]) -> Float[Array, " sample"]:
-    centred = values - q.mean[None, :]
-    noise = jax.scipy.linalg.solve_triangular(q.factor(), centred.T, lower=True).T
+    centered = values - q.mean[None, :]
+    noise = jax.scipy.linalg.solve_triangular(q.factor(), centered.T, lower=True).T
     return _standard_normal(noise) - q.log_diagonal.sum()
 
 

@@ -22,10 +22,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from partialbayes._utils.checks import num_rows, require_count, require_kind
+from partialbayes._utils.checks import num_rows, require_instance, require_positive_int
 from partialbayes.algorithms import map_estimate, ohsmc
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.parameters import learned
 from partialbayes.prediction import _mixture as mixture
@@ -37,10 +37,11 @@ from partialbayes.training._fit_many import fit_many
 from partialbayes.types import (
     Algorithm,
     Batch,
+    Chunks,
+    Kernel,
     Leaf,
     Likelihood,
     Model,
-    Move,
     Network,
     Posterior,
     PriorBuilder,
@@ -62,11 +63,11 @@ def advise(
     epochs: int = 100,
     batch_size: int | None = None,
     num_particles: int = 100,
-    kernel: Move | None = None,
+    kernel: Kernel | None = None,
     optimizer: optax.GradientTransformation | None = None,
     key: PRNGKey | int = 0,
     progress: bool = True,
-) -> Advice:
+) -> SubsetComparison:
     """Try which weights of a network should be random, and recommend the fewest that do well.
 
     Every candidate is trained by OHSMC with the same settings; then its particles are drawn anew
@@ -107,25 +108,25 @@ def advise(
         >>> len(advice.rows)  # two layers, the biases, and MAP
         4
     """
-    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
-    require_count("num_particles", num_particles, "for example num_particles=100.")
+    require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     key_rows, key_map, key_fit, key_exact = jax.random.split(key, 4)
     if likelihood is None:
-        likelihood = _guessed(network, data)
+        likelihood = _guess_likelihood(network, data)
     every = partial_bnn(network, where(lambda leaf: leaf.is_floating), likelihood, prior)
     if jax.tree.leaves(every.prior.init()):
         raise ValueError(
             "prior has learned scales, which weights that go nowhere would mislead; fix them, for "
             "example normal(scale=0.5)."
         )
-    train, held_out = _divided(every, data, validation, key_rows)
+    train, held_out = _split_rows(every, data, validation, key_rows)
     num_leaves = len(every.split.leaves) - len(likelihood.latents)
     weights = [leaf for leaf in every.split.leaves[:num_leaves] if leaf.is_floating]
     for count in top:
-        require_count("every entry of top", count, "numbers of single weights to try.")
+        require_positive_int("every entry of top", count, "numbers of single weights to try.")
     tried = [
-        _tried(network, name, selection, weights)
+        _try_candidate(network, name, selection, weights)
         for name, selection in _selections(weights, candidates).items()
     ]
 
@@ -134,22 +135,22 @@ def advise(
     point = fit(map_estimate(every, optimizer=optimizer), train, key=key_map, **settings).posterior
     params = every.split.merge(point.particles.values[0], point.psi.network)
     alone = -np.asarray(
-        mixture.log_density(every, point, checked(every, held_out, "validation"), None, None)
+        mixture.log_density(every, point, as_batch(every, held_out, "validation"), Chunks())
     )
     map_seconds = time.perf_counter() - begin
 
     for count in (count for count in top if count < sum(leaf.size for leaf in weights)):
         subset = most_variable_gradient(count, network, params, likelihood, train)
-        tried.append(_tried(network, f"top {count}", subset, weights))
+        tried.append(_try_candidate(network, f"top {count}", subset, weights))
     masks = jnp.asarray(np.stack([mask for _, _, mask in tried]))
     build = _builder(network, likelihood, prior, num_particles, kernel, optimizer)
     begin = time.perf_counter()
     runs = fit_many(build, train, hyperparameters=masks, key=key_fit, **settings)
     share = (time.perf_counter() - begin) / len(tried)
 
-    batches = checked(every, train, "data"), checked(every, held_out, "validation")
+    batches = as_batch(every, train, "data"), as_batch(every, held_out, "validation")
     posteriors = [run.posterior for run in runs]
-    score = partial(_scored, build, num_particles)
+    score = partial(_score, build, num_particles)
     score(key_exact, masks[0], posteriors[0], *batches)[1].block_until_ready()  # compiles
     losses, evidences, seconds = [alone], [np.nan], [map_seconds]
     for index, posterior in enumerate(posteriors):
@@ -160,10 +161,10 @@ def advise(
         evidences.append(float(log_evidence))
         seconds.append(share + time.perf_counter() - begin)
     named = [(MAP, None, 0), *((name, subset, int(mask.sum())) for name, subset, mask in tried)]
-    return compared(named, np.stack(losses), evidences, seconds)
+    return recommend(named, np.stack(losses), evidences, seconds)
 
 
-def _guessed(network: Network, data: Any) -> Likelihood:
+def _guess_likelihood(network: Network, data: Any) -> Likelihood:
     inputs, targets = data
     if np.issubdtype(np.asarray(targets).dtype, np.floating):
         return gaussian(learned(1.0))
@@ -173,10 +174,10 @@ def _guessed(network: Network, data: Any) -> Likelihood:
     return bernoulli() if outputs.shape[-1] == 1 else categorical()
 
 
-def _divided(model: Model, data: Any, validation: Any, key: PRNGKey) -> tuple[Any, Any]:
-    checked(model, data, "data")
+def _split_rows(model: Model, data: Any, validation: Any, key: PRNGKey) -> tuple[Any, Any]:
+    as_batch(model, data, "data")
     if validation is not None:
-        checked(model, validation, "validation")
+        as_batch(model, validation, "validation")
         return data, validation
     rows = num_rows("data", data)
     held_out = round(0.3 * rows)
@@ -213,7 +214,7 @@ def _leaves(chosen: Iterable[Leaf]) -> Subset:
     return where(lambda leaf: leaf.path in names)
 
 
-def _tried(network: Network, name: str, selection: Selection, weights: Sequence[Leaf]) -> Tried:
+def _try_candidate(network: Network, name: str, selection: Selection, weights: Sequence[Leaf]) -> Tried:
     try:
         split = partial_bnn(network, selection, gaussian()).split
     except (TypeError, ValueError) as error:
@@ -227,7 +228,7 @@ def _builder(
     likelihood: Likelihood,
     prior: PriorBuilder | None,
     num_particles: int,
-    kernel: Move | None,
+    kernel: Kernel | None,
     optimizer: optax.GradientTransformation | None,
 ) -> Callable[[Bool[Array, " weight"]], Algorithm]:
     """From a mask to OHSMC on a model whose φ stands for the weights in it."""
@@ -237,10 +238,10 @@ def _builder(
     def build(mask: Bool[Array, " weight"]) -> Algorithm:
         def init(key: PRNGKey) -> PyTree:
             weights = network.init(key)
-            return {"phi": bound.split.split(weights)[0], "weights": weights}
+            return {"phi": bound.split.flatten(weights)[0], "weights": weights}
 
         def apply(params: PyTree, inputs: PyTree) -> PyTree:
-            own, rest = bound.split.split(params["weights"])
+            own, rest = bound.split.flatten(params["weights"])
             merged = bound.split.merge(jnp.where(mask, params["phi"], own), rest)
             return network.apply(merged, inputs)
 
@@ -251,7 +252,7 @@ def _builder(
 
 
 @partial(jax.jit, static_argnames=("build", "num_particles"))
-def _scored(
+def _score(
     build: Callable[[Bool[Array, " weight"]], Algorithm],
     num_particles: int,
     key: PRNGKey,
@@ -269,7 +270,7 @@ def _scored(
     reached = jnp.isfinite(report["log_evidence"])
     particles = jax.tree.map(partial(jnp.where, reached), exact.particles, posterior.particles)
     log_densities = mixture.log_density(
-        model, posterior._replace(particles=particles), held_out, None, None
+        model, posterior._replace(particles=particles), held_out, Chunks()
     )
     return log_densities, report["log_evidence"]
 
@@ -294,7 +295,7 @@ class Candidate(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0).dim
+        >>> pb.analysis.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0).dim
         31
     """
 
@@ -309,7 +310,7 @@ class Candidate(NamedTuple):
     seconds: float
 
 
-class Advice(NamedTuple):
+class SubsetComparison(NamedTuple):
     """What `advise` found; printing it gives a Markdown table.
 
     Attributes:
@@ -319,8 +320,9 @@ class Advice(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> row = pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0)
-        >>> pb.Advice((row,), row).recommended.name
+        >>> biases = pb.subsets.biases()
+        >>> row = pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0)
+        >>> pb.analysis.SubsetComparison((row,), row).recommended.name
         'biases'
     """
 
@@ -346,12 +348,12 @@ class Advice(NamedTuple):
         return "\n".join([*lines, "", f"Recommended: {fewest}"])
 
 
-def compared(
+def recommend(
     named: Sequence[tuple[str, Subset | None, int]],
     losses: Float[np.ndarray, "candidate example"],
     evidences: Sequence[float],
     seconds: Sequence[float],
-) -> Advice:
+) -> SubsetComparison:
     """The table of all that was tried, from the negative log-densities of the held-out rows."""
     nlpd = losses.mean(axis=1)
     random = np.array([subset is not None for _, subset, _ in named])
@@ -384,4 +386,4 @@ def compared(
     ]
     recommended = min(good, key=lambda row: (row.dim, row.nlpd))
     ordered = sorted(rows, key=lambda row: (not np.isfinite(row.nlpd), row.nlpd))
-    return Advice(tuple(ordered), recommended)
+    return SubsetComparison(tuple(ordered), recommended)

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from partialbayes._utils.checks import require_count
-from partialbayes.model._batch import checked
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, Model, Posterior, PRNGKey
+from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey
 
 
 def to_arviz(
@@ -29,7 +29,7 @@ def to_arviz(
     *,
     num_draws: int | None = None,
     key: PRNGKey | int = 0,
-    particle_chunk: int | None = None,
+    chunks: Chunks | None = None,
 ) -> Any:
     """Draws of φ as ArviZ holds them: ``InferenceData``, or from its version 1 a ``DataTree``.
 
@@ -40,7 +40,7 @@ def to_arviz(
             posterior_predictive and observed_data.
         num_draws: Of each chain; as many as there are particles by default.
         key: A ``jax.random.key`` or a whole number to make one from.
-        particle_chunk: Draws at a time; all by default.
+        chunks: How many draws (``particles``) to take at a time; all by default.
 
     Returns:
         The group posterior has a variable for every weight with a random entry, its path with dots;
@@ -69,7 +69,7 @@ def to_arviz(
     log_weights = posterior.particles.log_weights
     chains = 1 if log_weights.ndim == 1 else log_weights.shape[0]
     num_draws = log_weights.shape[-1] if num_draws is None else num_draws
-    require_count("num_draws", num_draws, "or None for as many as there are particles.")
+    require_positive_int("num_draws", num_draws, "or None for as many as there are particles.")
 
     # Of each chain, and counted over all of them.
     weights = jax.nn.softmax(log_weights.reshape(chains, -1), axis=1)
@@ -86,8 +86,8 @@ def to_arviz(
         },
     }
     if data is not None:
-        batch = checked(model, data, "data")
-        of_draws = _of_draws(model, posterior, flat, batch, key_noise, particle_chunk)
+        batch = as_batch(model, data, "data")
+        of_draws = _of_draws(model, posterior, flat, batch, key_noise, chunks or Chunks())
         likelihoods, predicted = (
             np.asarray(array).reshape(chains, num_draws, *array.shape[1:]) for array in of_draws
         )
@@ -99,14 +99,14 @@ def to_arviz(
     return arviz.from_dict(**groups)
 
 
-@partial(jax.jit, static_argnames=("model", "particle_chunk"))
+@partial(jax.jit, static_argnames=("model", "chunks"))
 def _of_draws(
     model: Model,
     posterior: Posterior,
     chosen: Int[Array, " draw"],
     data: Batch,
     key: PRNGKey,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> tuple[Array, Array]:
     """Log-likelihood of every row, and a new target for it, by each of the draws."""
     values, log_weights = posterior.particles
@@ -117,9 +117,9 @@ def _of_draws(
             psi = jax.tree.map(lambda leaf: leaf[index // log_weights.shape[1]], psi)
         return model.log_likelihood(values.reshape(-1, values.shape[-1])[index], psi, data)
 
-    size = chosen.shape[0] if particle_chunk is None else particle_chunk
+    size = chunks.particles or chosen.shape[0]
     likelihoods = jax.lax.map(one, chosen, batch_size=size)
-    drawn = mixture.draws(model, posterior, chosen, data.inputs, key, None, particle_chunk)
+    drawn = mixture.draws(model, posterior, chosen, data.inputs, key, chunks)
     return likelihoods, drawn
 
 

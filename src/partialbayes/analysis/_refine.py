@@ -18,13 +18,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from partialbayes.metrics import nlpd
-from partialbayes.model._batch import checked
-from partialbayes.parallel._mesh import checked_mesh, require_even
+from partialbayes.model._batch import as_batch
+from partialbayes.parallel._mesh import as_mesh, require_even
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
-from partialbayes.training._second_stage import require_arrival, second_stage
-from partialbayes.types import Model, Move, Posterior, PRNGKey, Scalar
+from partialbayes.training._second_stage import raise_if_stalled, second_stage
+from partialbayes.types import Chunks, Kernel, Model, Posterior, PRNGKey, Scalar
 
 # One object per setting, so that a second run with another key need not be compiled again.
 _sampler = lru_cache(maxsize=16)(tempered_smc)
@@ -61,7 +61,7 @@ class Refined(NamedTuple):
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.Refined._fields[:3]  # of refined = pb.refine(...)
+        >>> pb.analysis.Refined._fields[:3]  # of refined = pb.refine(...)
         ('posterior', 'log_evidence', 'standard_error')
     """
 
@@ -80,12 +80,12 @@ def refine(
     data: Any,
     *,
     num_particles: int = 1000,
-    kernel: Move | None = None,
+    kernel: Kernel | None = None,
     target_ess: float = 0.5,
     waste_free: int | None = None,
     temperatures: Sequence[float] | Float[np.ndarray, " step"] | None = None,
     max_steps: int = 100,
-    held_out: Any = None,
+    validation: Any = None,
     key: PRNGKey | int = 0,
     mesh: Mesh | None = None,
 ) -> Refined:
@@ -107,7 +107,7 @@ def refine(
             only the last state of each move is kept.
         temperatures: A fixed path instead, ending at 1.
         max_steps: How many steps an adaptive path may take.
-        held_out: A pair like ``data`` to compare on; the training inputs by default.
+        validation: A pair like ``data`` to compare on; the training inputs by default.
         key: A ``jax.random.key`` or a whole number to make one from.
         mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
             ``particle``, which must divide their number, and the rows over ``data``, where it does.
@@ -129,10 +129,10 @@ def refine(
             "posterior is an ensemble, and each of its members has a posterior of its own; train "
             "by then(ensemble(...), tempered_smc(...)) instead."
         )
-    inputs = checked(model, data, "data").inputs
-    if held_out is not None:
-        inputs = checked(model, held_out, "held_out").inputs
-    mesh = checked_mesh(mesh)
+    inputs = as_batch(model, data, "data").inputs
+    if validation is not None:
+        inputs = as_batch(model, validation, "validation").inputs
+    mesh = as_mesh(mesh)
     require_even(mesh, num_particles)
     sampler = _sampler(
         num_particles=num_particles,
@@ -143,18 +143,18 @@ def refine(
         max_steps=max_steps,
     )
     # First, because it may refuse the likelihood.
-    before = mixture.moments(model, posterior, inputs, None, None)
+    before = mixture.moments(model, posterior, inputs, Chunks())
     refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
 
-    require_arrival(report)
+    raise_if_stalled(report)
     path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
     taken = int(np.isfinite(path).sum())
     path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
 
-    after = mixture.moments(model, refined, inputs, None, None)
+    after = mixture.moments(model, refined, inputs, Chunks())
     gain = None
-    if held_out is not None:
-        given, new = (nlpd(log_predictive_density(model, p, held_out)) for p in (posterior, refined))
+    if validation is not None:
+        given, new = (nlpd(log_predictive_density(model, p, validation)) for p in (posterior, refined))
         gain = given - new
     gap = before.mean - after.mean
     return Refined(
@@ -174,7 +174,7 @@ def refine(
 
 
 def _variance(moments: mixture.MixtureMoments) -> Float[Array, ...]:
-    return moments.aleatoric + moments.epistemic
+    return moments.aleatoric_variance + moments.epistemic_variance
 
 
 def _root_mean_square(values: Float[Array, ...]) -> Scalar:

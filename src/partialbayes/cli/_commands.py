@@ -75,7 +75,7 @@ def fit(command: Any) -> int:
         epochs=command.epochs,
         num_particles=command.num_particles,
         random_state=command.seed,
-        progress=on_terminal,
+        verbose=on_terminal,
     )
     _tell(f"{len(rows)} rows, {inputs.shape[1]} inputs after encoding; training by {command.method}.")
     estimator.fit(
@@ -94,10 +94,10 @@ def fit(command: Any) -> int:
     split = estimator.model_.split
     total = sum(leaf.size for leaf in split.leaves)
     _tell(f"{split.dim} of {total} weights are random.")
-    scores, steps = estimator.history_.validation_nlpd, len(estimator.history_.steps["loss"])
+    scores, steps = estimator.history_.validation_nlpd, len(estimator.history_.metrics["loss"])
     if len(scores):
         _tell(f"{steps} steps; the best posterior was that after step {estimator.history_.best_step}.")
-        units = " (targets standardised)" if schema.task == "regression" else ""
+        units = " (targets standardized)" if schema.task == "regression" else ""
         _tell(f"best NLPD on held-out rows: {np.nanmin(scores):.4f}{units}")
     _tell(f"the model is in {command.out}.")
     return 0
@@ -156,7 +156,7 @@ def predict(command: Any) -> int:
             "std": predictive.std,
             "low": low,
             "high": high,
-            "epistemic_std": np.sqrt(np.asarray(predictive.epistemic)),
+            "epistemic_std": np.sqrt(np.asarray(predictive.epistemic_variance)),
         }
     else:
         probabilities = np.asarray(predictive.probabilities)
@@ -178,14 +178,14 @@ def evaluate(command: Any) -> int:
     estimator, schema = _load(command.model)
     rows, targets = tables.targets_of(tables.read_table(command.data), schema)
     if schema.task == "classification":
-        targets = _numbered(targets, estimator.classes_, schema.target)
+        targets = _number(targets, estimator.classes_, schema.target)
     scores = metrics.evaluate(estimator.predictive(tables.encode(rows, schema)), targets)
     for name, value in scores.items():
         _tell(f"{_TITLES.get(name, name.replace('_', ' ')):<27} {value:.4f}")
     return 0
 
 
-def _numbered(labels: Any, classes: Any, target: str) -> Any:
+def _number(labels: Any, classes: Any, target: str) -> Any:
     """Labels by their place among the classes."""
     places = {str(label): place for place, label in enumerate(classes)}
     for label in labels:
@@ -204,11 +204,11 @@ def report(command: Any) -> int:
         tables.read_table(command.data or _training_file(command.model)), schema
     )
     if schema.task == "classification":
-        targets = _numbered(targets, estimator.classes_, schema.target)
+        targets = _number(targets, estimator.classes_, schema.target)
     partialbayes.report(
         estimator.model_,
         estimator.posterior_,
-        (estimator._standardised(tables.encode(rows, schema)), targets),
+        (estimator._standardize(tables.encode(rows, schema)), targets),
         command.out,
         history=getattr(estimator, "history_", None),
         target_scale=estimator.target_scale_,

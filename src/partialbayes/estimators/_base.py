@@ -1,6 +1,6 @@
 """What the two estimators share: scales, held-out rows, training, streaming, prediction.
 
-Inputs and targets are standardised inside, by statistics of the training rows alone. A part of the
+Inputs and targets are standardized inside, by statistics of the training rows alone. A part of the
 rows is held out, and the posterior with the best predictive density on it is kept.
 """
 
@@ -19,13 +19,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from partialbayes.errors import TrainingDivergedError
 from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
-from partialbayes.estimators._persistence import KeptEstimator
+from partialbayes.estimators._persistence import PersistentEstimator
 from partialbayes.model._batch import pad_to, padded_size
+from partialbayes.online import blank_state, start, update
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.training._fit import fit
-from partialbayes.training._online import blank_follower, follow, update
 from partialbayes.types import Algorithm, Batch, Posterior
 
 _STEPS = 2000  # of a fit, unless epochs are given
@@ -36,7 +36,7 @@ _REPLAYED = 128  # rows in a replay
 _PREDICTED = 64  # rows at least in a call of the predictor, so that few shapes are compiled
 
 
-class PartialBNN(KeptEstimator):
+class PartialBNN(PersistentEstimator):
     """What the two estimators share."""
 
     _rate = 0.01
@@ -44,7 +44,7 @@ class PartialBNN(KeptEstimator):
 
     def __init__(
         self,
-        hidden: Sequence[int] = (50, 50),
+        hidden_layer_sizes: Sequence[int] = (50, 50),
         *,
         stochastic: Any = "last",
         method: methods.Method = "ohsmc",
@@ -54,13 +54,13 @@ class PartialBNN(KeptEstimator):
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         validation_fraction: float = 0.15,
-        patience: int | None = 50,
-        memory: int = 1000,
-        replays: int = 60,
+        n_iter_no_change: int | None = 50,
+        window_size: int = 1000,
+        n_replays: int = 60,
         random_state: Any = None,
-        progress: bool = False,
+        verbose: bool = False,
     ) -> None:
-        self.hidden = hidden
+        self.hidden_layer_sizes = hidden_layer_sizes
         self.stochastic = stochastic
         self.method = method
         self.num_particles = num_particles
@@ -69,11 +69,11 @@ class PartialBNN(KeptEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.memory = memory
-        self.replays = replays
+        self.n_iter_no_change = n_iter_no_change
+        self.window_size = window_size
+        self.n_replays = n_replays
         self.random_state = random_state
-        self.progress = progress
+        self.verbose = verbose
 
     def _fit(self, inputs: Any, targets: Any, **running: Any) -> Any:
         """Train on checked arrays; targets are numbers, or classes numbered from 0.
@@ -103,9 +103,9 @@ class PartialBNN(KeptEstimator):
                 epochs=epochs,
                 batch_size=-(-data.mask.shape[0] // batches),
                 validation=validation,
-                patience=None if validation is None else self.patience,
+                patience=None if validation is None else self.n_iter_no_change,
                 key=seed,
-                progress=self.progress,
+                progress=self.verbose,
                 **running,
             )
         except TrainingDivergedError as error:
@@ -115,9 +115,9 @@ class PartialBNN(KeptEstimator):
         self.posterior_, self.history_, self.report_, self.interrupted_ = trained
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
-        recent = slice(-self.memory, None)
-        self._recent: Any = (self._standardised(inputs[recent]), self._in_units(targets[recent]))
-        self._follower: Any = None
+        recent = slice(-self.window_size, None)
+        self._recent: Any = (self._standardize(inputs[recent]), self._in_units(targets[recent]))
+        self._online: Any = None
         return self
 
     def _partial_fit(self, inputs: Any, targets: Any, first: bool) -> Any:
@@ -127,31 +127,31 @@ class PartialBNN(KeptEstimator):
             self.algorithm_ = self._algorithm(inputs.shape[1], targets, share_of_decay=0.1)
             self.model_ = self.algorithm_.model
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            self._follower, self._recent = None, None
+            self._online, self._recent = None, None
         new = self._batch(inputs, targets)
-        if self._follower is None:
+        if self._online is None:
             posterior: Posterior | None = getattr(self, "posterior_", None)
             if posterior is not None and self._recent is not None:
-                self._follower = follow(
+                self._online = start(
                     self.algorithm_,
                     self._recent,
-                    memory=self.memory,
+                    memory=self.window_size,
                     posterior=posterior,
                     key=self._seed,
                 )
             else:
-                self._follower = blank_follower(self.algorithm_, new, self.memory, posterior, self._seed)
-        enough = self._follower.seen + len(inputs) >= _ENOUGH_ROWS
-        if enough and self._follower.seen < _ENOUGH_ROWS:
+                self._online = blank_state(self.algorithm_, new, self.window_size, posterior, self._seed)
+        enough = self._online.seen + len(inputs) >= _ENOUGH_ROWS
+        if enough and self._online.seen < _ENOUGH_ROWS:
             self.algorithm_ = self._algorithm(inputs.shape[1], targets)
             self.model_ = self.algorithm_.model
-            self._follower = self._follower._replace(algorithm=self.algorithm_)
+            self._online = self._online._replace(algorithm=self.algorithm_)
         # Few rows, replayed often, would be learned by heart.
-        replays = self.replays if enough else min(self.replays, 10)
-        self._follower, infos = update(
-            self._follower, new, replays=replays, batch_size=max(self.batch_size, _REPLAYED)
+        replays = self.n_replays if enough else min(self.n_replays, 10)
+        self._online, infos = update(
+            self._online, new, replays=replays, batch_size=max(self.batch_size, _REPLAYED)
         )
-        self.posterior_ = self._follower.posterior
+        self.posterior_ = self._online.posterior
         self.stream_info_ = {name: np.asarray(values) for name, values in infos.items()}
         return self
 
@@ -187,7 +187,7 @@ class PartialBNN(KeptEstimator):
         by_default = min(self._most_decay, float(num_features))
         decay = by_default if self.weight_decay is None else self.weight_decay
         self._settings = Settings(
-            sizes=(num_features, *(int(size) for size in self.hidden), num_outputs),
+            sizes=(num_features, *(int(size) for size in self.hidden_layer_sizes), num_outputs),
             likelihood=likelihood,
             stochastic=self.stochastic,
             method=self.method,
@@ -200,7 +200,7 @@ class PartialBNN(KeptEstimator):
     def _head(self, targets: Any) -> tuple[str, int]:
         return "gaussian", 1 if targets.ndim == 1 else targets.shape[1]
 
-    def _standardised(self, inputs: Any) -> Any:
+    def _standardize(self, inputs: Any) -> Any:
         return ((inputs - self.input_shift_) / self.input_scale_).astype(np.float32)
 
     def _in_units(self, targets: Any) -> Any:
@@ -211,7 +211,7 @@ class PartialBNN(KeptEstimator):
     def _batch(self, inputs: Any, targets: Any) -> Batch:
         rows = len(inputs)
         batch = Batch(
-            self._standardised(inputs),
+            self._standardize(inputs),
             self._in_units(targets),
             jnp.asarray(np.ones(rows, bool)),
             jnp.ones(()),
@@ -224,7 +224,7 @@ class PartialBNN(KeptEstimator):
 
     def _padded_predictive(self, inputs: Any) -> tuple[Predictive, int]:
         """The predictive at more rows than asked for, and how many were."""
-        checked = self._standardised(self._checked(inputs))
+        checked = self._standardize(self._checked(inputs))
         rows = len(checked)
         size = max(_PREDICTED, padded_size(rows))
         padded = np.concatenate([checked, np.repeat(checked[-1:], size - rows, axis=0)])
@@ -232,7 +232,7 @@ class PartialBNN(KeptEstimator):
 
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
         """The whole predictive distribution at the rows of X; see `Predictive`."""
-        inputs = self._standardised(self._checked(X))
+        inputs = self._standardize(self._checked(X))
         return predict(self.model_, self.posterior_, inputs, target_scale=self.target_scale_)
 
     def sample_posterior(self, X: Any, n_samples: int = 100, random_state: Any = 0) -> Any:  # noqa: N803

@@ -21,7 +21,7 @@ SHORTHANDS = {
     "first": subsets.layer(0),
     "last": subsets.layer(-1),
     "biases": subsets.biases(),
-    "all": subsets.paths("**"),
+    "all": subsets.glob("**"),
 }
 
 

@@ -20,7 +20,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
     encode categories first, as the command line does.
 
     Args:
-        hidden: Widths of the hidden layers.
+        hidden_layer_sizes: Widths of the hidden layers.
         stochastic: Which weights are random: "last" (layer), "first", "biases", "all", or any
             selection of the library (a glob such as ``"layers/1/**"``, a `Subset`, a predicate).
         method: How to train: a name that ``partialbayes methods`` lists, such as "ohsmc" or
@@ -32,16 +32,17 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         weight_decay: Precision of a normal prior on the other weights. By default the number of
             columns, at most 10: curves and surfaces bend more than the answers of wide tables.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
-        patience: Epochs without a better score on those rows before training stops; None for never.
-        memory: Rows that `partial_fit` remembers.
-        replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
+        n_iter_no_change: Epochs without a better score on those rows before training stops; None for
+            never.
+        window_size: Rows that `partial_fit` remembers.
+        n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
-        progress: Whether to show a progress bar.
+        verbose: Whether to show a progress bar.
 
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-1, 1, 60)[:, None]
-        >>> model = pb.PartialBNNRegressor(hidden=(8,), epochs=20, random_state=0).fit(x, 2 * x[:, 0])
+        >>> model = pb.PartialBNNRegressor((8,), epochs=20, random_state=0).fit(x, 2 * x[:, 0])
         >>> mean, std = model.predict(x, return_std=True)
         >>> low, high = model.predict_interval(x, 0.9)
         >>> mean.shape, bool((low < high).all())
@@ -86,7 +87,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
     """Classification of a table's rows, with calibrated probabilities; labels may be anything.
 
     Args:
-        hidden: As for `PartialBNNRegressor`, like all the others.
+        hidden_layer_sizes: As for `PartialBNNRegressor`, like all the others.
         stochastic: Which weights are random.
         method: How to train.
         num_particles: Samples of the random weights.
@@ -95,17 +96,18 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         learning_rate: Of Adam; 0.003 by default.
         weight_decay: Precision of a normal prior on the other weights; 1 by default.
         validation_fraction: Share of the rows held out for early stopping; 0 for none.
-        patience: Epochs without a better score on those rows before training stops; None for never.
-        memory: Rows that `partial_fit` remembers.
-        replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
+        n_iter_no_change: Epochs without a better score on those rows before training stops; None for
+            never.
+        window_size: Rows that `partial_fit` remembers.
+        n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
-        progress: Whether to show a progress bar.
+        verbose: Whether to show a progress bar.
 
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-1, 1, 60)[:, None]
         >>> label = np.where(x[:, 0] > 0, "right", "left")
-        >>> model = pb.PartialBNNClassifier(hidden=(8,), epochs=30, random_state=0).fit(x, label)
+        >>> model = pb.PartialBNNClassifier((8,), epochs=30, random_state=0).fit(x, label)
         >>> model.predict(x[[0, -1]])
         array(['left', 'right'], dtype='<U5')
         >>> model.predict_proba(x).shape

@@ -65,13 +65,13 @@ TRAINERS: dict[str, Callable[[Model, Budget], Algorithm]] = {
     "full_rank_vb": _trainer(algorithms.full_rank_vb),
     "map_estimate": _trainer(algorithms.map_estimate, None),
     "mean_field_vb": _trainer(algorithms.mean_field_vb),
-    "monte_carlo": _trainer(algorithms.monte_carlo, "num_samples"),
+    "monte_carlo": _trainer(algorithms.monte_carlo),
     "particle_gradient_descent": _trainer(algorithms.particle_gradient_descent),
-    "sgld": _trainer(algorithms.sgld, "num_samples"),
+    "sgld": _trainer(algorithms.sgld),
     "sgsmc": _trainer(algorithms.sgsmc),
     "smc": _trainer(algorithms.smc),
     "svgd": _trainer(algorithms.svgd),
-    "swag": _trainer(algorithms.swag, "num_samples"),
+    "swag": _trainer(algorithms.swag),
 }
 
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
@@ -95,7 +95,7 @@ _IN_WORDS = {
     "sgsmc": "SMC on fresh minibatches (Algorithm 2); follow it by a second stage",
     "smc": "SMC over all the data at every step (Algorithm 1); exact and slow",
     "svgd": "Stein variational gradient descent",
-    "swag": "a Gaussian around the path of the optimiser",
+    "swag": "a Gaussian around the path of the optimizer",
     "hmc": "Hamiltonian Monte Carlo",
     "laplace": "a Gaussian at the mode",
     "nuts": "the No-U-Turn sampler",
@@ -129,7 +129,7 @@ def build(method: Method, model: Model, budget: Budget) -> Algorithm:
     algorithm = TRAINERS[first](model, budget)
     for stage in stages:
         settings: dict[str, Any] = {"num_particles": budget.num_particles}
-        algorithm = algorithms.then(algorithm, SAMPLERS[stage](**settings))
+        algorithm = algorithms.two_stage(algorithm, SAMPLERS[stage](**settings))
     return algorithm
 
 

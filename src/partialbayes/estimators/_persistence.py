@@ -16,7 +16,7 @@ from partialbayes.io._export import export
 from partialbayes.io._model_folder import load, save
 
 
-class KeptEstimator(BaseEstimator):  # type: ignore[misc]
+class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose functions are built again from its settings, and whose numbers are kept."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -24,10 +24,10 @@ class KeptEstimator(BaseEstimator):  # type: ignore[misc]
         state = dict(super().__getstate__())
         for name in ("algorithm_", "model_"):
             state.pop(name, None)
-        follower = state.pop("_follower", None)
+        follower = state.pop("_online", None)
         if follower is not None:
             key = np.asarray(jax.random.key_data(follower.key))
-            state["_follower"] = follower._replace(algorithm=None, key=key)
+            state["_online"] = follower._replace(algorithm=None, key=key)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -36,30 +36,30 @@ class KeptEstimator(BaseEstimator):  # type: ignore[misc]
         if "_settings" in state:
             self.algorithm_ = build_algorithm(self._settings)
             self.model_ = self.algorithm_.model
-            follower = state.get("_follower")
+            follower = state.get("_online")
             if follower is not None:
                 key = jax.random.wrap_key_data(follower.key)
-                self._follower = follower._replace(algorithm=self.algorithm_, key=key)
+                self._online = follower._replace(algorithm=self.algorithm_, key=key)
             else:
-                self._follower = None
+                self._online = None
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, notes: Any = None) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False, notes: Any = None) -> None:
         """Write the fitted estimator to a folder, without pickle; `load` reads it back.
 
         Args:
-            folder: The folder to make.
+            path: The folder to make.
             overwrite: Whether to replace a model that is there already.
             notes: Anything JSON can hold, to be kept with it.
         """
         check_is_fitted(self, "posterior_")
         params = self.get_params()
         params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
-        params["hidden"] = [int(size) for size in self.hidden]
+        params["hidden_layer_sizes"] = [int(size) for size in self.hidden_layer_sizes]
         for name in ("method", "stochastic"):
             if not isinstance(params[name], str):
                 raise ValueError(
                     f"{name} is not a name, so it cannot be written down; save the model itself by "
-                    "pb.save(folder, estimator.model_, estimator.posterior_)."
+                    "pb.save(path, estimator.model_, estimator.posterior_)."
                 )
         classes = getattr(self, "classes_", None)
         metadata = {
@@ -73,7 +73,7 @@ class KeptEstimator(BaseEstimator):  # type: ignore[misc]
             "notes": notes,
         }
         save(
-            folder,
+            path,
             self.model_,
             self.posterior_,
             history=getattr(self, "history_", None),
@@ -83,13 +83,13 @@ class KeptEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     @classmethod
-    def load(cls, folder: str | Path) -> Any:
+    def load(cls, path: str | Path) -> Any:
         """Read an estimator that `save` wrote, ready to predict or to go on by `partial_fit`."""
-        saved = load(folder)
+        saved = load(path)
         metadata = saved.metadata
         if metadata.get("estimator") != cls.__name__:
             raise ValueError(
-                f"{folder} holds a {metadata.get('estimator') or 'model'}, not a {cls.__name__}."
+                f"{path} holds a {metadata.get('estimator') or 'model'}, not a {cls.__name__}."
             )
         estimator = cls(**metadata["params"])
         estimator.input_shift_ = np.asarray(metadata["input_shift"])
@@ -106,7 +106,7 @@ class KeptEstimator(BaseEstimator):  # type: ignore[misc]
         estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
         if saved.history is not None:
             estimator.history_ = saved.history
-        estimator._seed, estimator._recent, estimator._follower = 0, None, None
+        estimator._seed, estimator._recent, estimator._online = 0, None, None
         return estimator
 
     def export(self, path: str | Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from partialbayes.errors import TableError
 
 _MISSING = "(missing)"
@@ -68,7 +68,7 @@ def write_table(path: str | Path, frame: Any) -> None:
     else:
         frame.to_csv(content, index=False)
     try:
-        write_whole(path, content.getvalue(), mode=0o644)
+        write_atomically(path, content.getvalue(), mode=0o644)
     except OSError as error:
         raise TableError(f"{path} cannot be written ({error.strerror or error}).") from None
 

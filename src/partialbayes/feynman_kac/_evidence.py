@@ -58,7 +58,7 @@ def kinship(
     """S = Σ_k A_k², the chance that two particles drawn by weight have the same founder.
 
     Args:
-        log_weights: Normalised.
+        log_weights: Normalized.
         founders: The founder of each particle, in 0 … ``num_founders`` − 1.
         num_founders: N, the number of independent draws the run started from.
     """

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from partialbayes.annealing import Family, between, rows_seen, stride_by_ess
+from partialbayes.annealing import TargetFamily, bridge, rows_seen, stride_by_ess
 from partialbayes.feynman_kac._evidence import log_unrelated
-from partialbayes.parallel._sharding import over_particles
-from partialbayes.resampling import gathered, stratified_indices
-from partialbayes.types import Move, Particles, PRNGKey, Resampler, Scalar, Target
+from partialbayes.parallel._sharding import shard_particles
+from partialbayes.resampling import gather, stratified_indices
+from partialbayes.types import Kernel, Particles, PRNGKey, Resampler, Scalar, Target
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 Stride: TypeAlias = Callable[[Array, Array], Scalar]
@@ -52,7 +52,7 @@ class Cloud(NamedTuple):
     kernel: PyTree
 
 
-class Record(NamedTuple):
+class StepRecord(NamedTuple):
     """What one step reports; a run stacks them.
 
     Attributes:
@@ -80,7 +80,7 @@ class Mutation(NamedTuple):
     step: Callable[[PRNGKey, Cloud, Target], tuple[Cloud, Scalar]]
 
 
-def resample_move(kernel: Move, resample: Resampler) -> Mutation:
+def resample_move(kernel: Kernel, resample: Resampler) -> Mutation:
     """The usual mutation: J particles are resampled, each is moved."""
 
     def step(key: PRNGKey, cloud: Cloud, target: Target) -> tuple[Cloud, Scalar]:
@@ -103,7 +103,7 @@ def resample_move(kernel: Move, resample: Resampler) -> Mutation:
     return Mutation(lambda num_particles: num_particles, step)
 
 
-def keep_chains(kernel: Move, chain_length: int) -> Mutation:
+def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
     """Keep every state of the chains (Dau and Chopin, 2022).
 
     J / P particles are drawn, each starts a chain of P states, and all J states make the new
@@ -129,7 +129,7 @@ def keep_chains(kernel: Move, chain_length: int) -> Mutation:
         num_particles = cloud.particles.log_weights.shape[0]
         chains = num_founders(num_particles)
         drawn = stratified_indices(key_draw, jax.nn.softmax(cloud.particles.log_weights), chains)
-        start = Particles(gathered(cloud.particles.values, drawn), uniform_log_weights(chains))
+        start = Particles(gather(cloud.particles.values, drawn), uniform_log_weights(chains))
 
         def advance(carry: tuple[Particles, PyTree], key_move: PRNGKey) -> Any:
             particles, memory = carry
@@ -161,10 +161,10 @@ def _whole(log_weights: Array, log_potentials: Array) -> Scalar:
 
 
 def start(
-    key: PRNGKey, family: Family, num_particles: int, mutation: Mutation, kernel_state: PyTree
+    key: PRNGKey, family: TargetFamily, num_particles: int, mutation: Mutation, kernel_state: PyTree
 ) -> Cloud:
     """Exact draws from the prior."""
-    values = over_particles(family.sample_prior(key, num_particles))
+    values = shard_particles(family.sample_prior(key, num_particles))
     num_founders = mutation.num_founders(num_particles)
     return Cloud(
         particles=Particles(values, uniform_log_weights(num_particles)),
@@ -177,14 +177,14 @@ def start(
 
 def weigh(
     cloud: Cloud, target: Target, acceptance: Scalar, stride: Stride = _whole
-) -> tuple[Cloud, Record, Scalar]:
+) -> tuple[Cloud, StepRecord, Scalar]:
     """The reweighting, by the share of the potential that ``stride`` allows; returns the share."""
     values, log_weights = cloud.particles
     log_potentials = jax.vmap(target.log_potential)(values)
     share = stride(log_weights, log_potentials)
     particles, increment = reweight(cloud.particles, share * log_potentials)
     survivors = jnp.zeros(log_weights.shape, bool).at[cloud.founders].set(True)
-    record = Record(
+    record = StepRecord(
         ess=effective_sample_size(particles.log_weights),
         increment=increment,
         acceptance=acceptance,
@@ -196,12 +196,12 @@ def weigh(
 
 def run_path(
     key: PRNGKey,
-    family: Family,
+    family: TargetFamily,
     exponents: Float[np.ndarray, "target example"],
     mutation: Mutation,
     num_particles: int,
     kernel_state: PyTree,
-) -> tuple[Cloud, Record]:
+) -> tuple[Cloud, StepRecord]:
     """Sequential Monte Carlo along a fixed path.
 
     Returns:
@@ -211,12 +211,12 @@ def run_path(
     key_start, key_steps = jax.random.split(key)
     cloud = start(key_start, family, num_particles, mutation, kernel_state)
     table, seen, num_targets = jnp.asarray(exponents), rows_seen(exponents), exponents.shape[0]
-    link = between(family, table[0, : seen[0]], table[1, : seen[1]])
+    link = bridge(family, table[0, : seen[0]], table[1, : seen[1]])
     cloud, first, _ = weigh(cloud, link, jnp.ones((), cloud.log_evidence.dtype))
 
-    def step(cloud: Cloud, stage: tuple[PRNGKey, Array, Array]) -> tuple[Cloud, Record]:
+    def step(cloud: Cloud, stage: tuple[PRNGKey, Array, Array]) -> tuple[Cloud, StepRecord]:
         key_step, before, after = stage
-        link = between(family, before, after)
+        link = bridge(family, before, after)
         cloud, acceptance = mutation.step(key_step, cloud, link)
         cloud, record, _ = weigh(cloud, link, acceptance)
         return cloud, record
@@ -248,14 +248,14 @@ class Adaptive(NamedTuple):
     """
 
     cloud: Cloud
-    record: Record
+    record: StepRecord
     temperatures: Float[Array, " step"]
     num_steps: Int[Array, ""]
 
 
 def run_adaptive(
     key: PRNGKey,
-    family: Family,
+    family: TargetFamily,
     mutation: Mutation,
     num_particles: int,
     kernel_state: PyTree,
@@ -277,9 +277,9 @@ def run_adaptive(
 
     def link(temperature: Scalar) -> Target:
         """From here to the end; the stride decides how much of it is taken."""
-        return between(family, temperature * everything, everything)
+        return bridge(family, temperature * everything, everything)
 
-    def note(trace: Adaptive, cloud: Cloud, record: Record, temperature: Scalar) -> Adaptive:
+    def note(trace: Adaptive, cloud: Cloud, record: StepRecord, temperature: Scalar) -> Adaptive:
         place = trace.num_steps
         return Adaptive(
             cloud,
@@ -289,7 +289,7 @@ def run_adaptive(
         )
 
     empty = jnp.full(max_steps, jnp.nan, dtype)
-    trace = Adaptive(cloud, Record(empty, empty, empty, empty), empty, jnp.zeros((), jnp.int32))
+    trace = Adaptive(cloud, StepRecord(empty, empty, empty, empty), empty, jnp.zeros((), jnp.int32))
     cloud, record, share = weigh(cloud, link(jnp.zeros((), dtype)), jnp.ones((), dtype), stride)
     trace = note(trace, cloud, record, share)
 

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from partialbayes._utils.jaxprs import stage
-from partialbayes.model._batch import pieces
-from partialbayes.parallel._sharding import PARTICLE, axis_size, over_particles
+from partialbayes._utils.jaxprs import partially_evaluate
+from partialbayes.model._batch import split_rows
+from partialbayes.parallel._sharding import PARTICLE, axis_size, shard_particles
 from partialbayes.resampling import stratified_indices
 from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
 
@@ -71,7 +71,7 @@ def forward_pass(
     def of_rows(piece: Batch) -> Array:
         return _of_particles(model, values, psi, piece)
 
-    return jax.lax.map(of_rows, pieces(batch, rows)).sum(axis=0)
+    return jax.lax.map(of_rows, split_rows(batch, rows)).sum(axis=0)
 
 
 def _of_particles(
@@ -82,14 +82,14 @@ def _of_particles(
 
     chunk = model.chunks.particles
     if chunk is None or chunk >= values.shape[0]:
-        return jax.vmap(log_likelihood)(over_particles(values))
+        return jax.vmap(log_likelihood)(shard_particles(values))
     # What does not depend on φ is computed once, not once for each chunk.
-    staged = jax.checkpoint(stage(log_likelihood, values[0]), prevent_cse=False)
+    staged = jax.checkpoint(partially_evaluate(log_likelihood, values[0]), prevent_cse=False)
     parts = axis_size(PARTICLE)
     if parts == 1 or values.shape[0] % parts:
         return jax.lax.map(staged, values, batch_size=chunk)
     # Each device goes through its own particles: a loop over all of them could not be divided.
-    own = over_particles(values.reshape(parts, -1, values.shape[1]))
+    own = shard_particles(values.reshape(parts, -1, values.shape[1]))
     return jax.vmap(lambda part: jax.lax.map(staged, part, batch_size=chunk))(own).reshape(-1)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, UInt32
 
-from partialbayes.parallel._sharding import PARTICLE, axis_size, over_particles
+from partialbayes.parallel._sharding import PARTICLE, axis_size, shard_particles
 from partialbayes.types import PRNGKey
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -46,7 +46,7 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Arra
 
     if axis_size(PARTICLE) > 1:
         # The same draws, without a loop, which could not be divided over the devices.
-        counter = over_particles(jax.lax.iota(jnp.uint32, size).reshape(shape))
+        counter = shard_particles(jax.lax.iota(jnp.uint32, size).reshape(shape))
         drawn: Array = jax.lax.optimization_barrier(draw(counter).astype(dtype))  # type: ignore[no-untyped-call]
         return drawn
 

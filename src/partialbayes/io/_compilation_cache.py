@@ -10,25 +10,25 @@ import jax
 
 
 @contextmanager
-def compilation_cache(directory: str | Path) -> Iterator[None]:
+def compilation_cache(path: str | Path) -> Iterator[None]:
     """Inside this block JAX keeps what it compiles in a folder, and looks there first.
 
     The settings are JAX's own and for the whole process; they are put back at the end of the block.
     Someone who can write to the folder can make you run their program: use one of your own.
 
     Args:
-        directory: The folder; made if it is not there.
+        path: The folder; made if it is not there.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> with tempfile.TemporaryDirectory() as folder, pb.compilation_cache(folder):
+        >>> with tempfile.TemporaryDirectory() as folder, pb.io.compilation_cache(folder):
         ...     trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
     """
     from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-    folder = Path(directory).expanduser()
+    folder = Path(path).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     settings = {
         "jax_enable_compilation_cache": True,

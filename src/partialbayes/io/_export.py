@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import Array, PyTree
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from partialbayes._utils.checks import as_float_arrays, num_rows
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
@@ -36,8 +36,8 @@ def export(
         model: The model that was trained.
         posterior: From `fit`; it becomes part of the file.
         inputs: Examples of inputs, for their shape and dtype; the number of rows stays free.
-        target_scale: How the training targets were standardised, if they were.
-        prepare: What to do to inputs before they reach the network, such as standardising them.
+        target_scale: How the training targets were standardized, if they were.
+        prepare: What to do to inputs before they reach the network, such as standardizing them.
         platforms: What to compile for, such as ``("cpu", "cuda", "tpu")``; the present one by
             default.
 
@@ -74,8 +74,8 @@ def export(
         return {
             "mean": predictive.mean,
             "variance": predictive.variance,
-            "epistemic": predictive.epistemic,
+            "epistemic": predictive.epistemic_variance,
         }
 
     exported = jax.export.export(jax.jit(predictor), platforms=platforms)(specification)
-    write_whole(Path(path), bytes(exported.serialize()), mode=0o644)
+    write_atomically(Path(path), bytes(exported.serialize()), mode=0o644)

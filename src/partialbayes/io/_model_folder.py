@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils import recipes
-from partialbayes._utils.checks import require_kind
+from partialbayes._utils.checks import require_instance
 from partialbayes.errors import CheckpointError
 from partialbayes.io._pytree_file import read_file, save_tree
 from partialbayes.model._partial_bnn import partial_bnn
@@ -37,7 +37,7 @@ from partialbayes.types import History, Likelihood, Model, Network, Particles, P
 DESCRIPTION = "model.json"
 ARRAYS = "arrays.safetensors"
 FORMAT = "partialbayes model"
-VERSION = 1
+VERSION = 2
 
 
 class Saved(NamedTuple):
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
         model: The model, ready for `predict` or more training.
         posterior: ψ and the particles, to the same bits.
         history: What happened in training; None if it was not saved.
-        target_scale: How targets were standardised; None if they were not.
+        target_scale: How targets were standardized; None if they were not.
         metadata: Your own notes.
     """
 
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
 
 
 def save(
-    folder: str | Path,
+    path: str | Path,
     model: Model,
     posterior: Posterior,
     *,
@@ -71,16 +71,16 @@ def save(
     """Write a trained model to a folder.
 
     Args:
-        folder: The folder to make. It appears whole or not at all.
+        path: The folder to make. It appears whole or not at all.
         model: The model that was trained.
         posterior: From `fit`.
         history: ``trained.history``, to keep it too.
-        target_scale: How the training targets were standardised, if they were.
+        target_scale: How the training targets were standardized, if they were.
         metadata: Anything JSON can hold, given back by `load`.
         overwrite: Whether to replace a model that is there already.
 
     Raises:
-        CheckpointError: There is something at ``folder`` already, or the disk refused.
+        CheckpointError: There is something at ``path`` already, or the disk refused.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -93,8 +93,8 @@ def save(
         >>> saved.metadata
         {'data': 'a line'}
     """
-    require_kind("model", model, Model, "pass the model, then its posterior.")
-    require_kind("posterior", posterior, Posterior, "pass trained.posterior.")
+    require_instance("model", model, Model, "pass the model, then its posterior.")
+    require_instance("posterior", posterior, Posterior, "pass trained.posterior.")
     weights = _weight_masks(model)
     description = {
         "format": FORMAT,
@@ -120,13 +120,13 @@ def save(
         else history._asdict() | {"best_step": np.int64(history.best_step)},
         "target_scale": {} if target_scale is None else jax.tree.map(np.asarray, target_scale._asdict()),
     }
-    with new_folder(folder, overwrite=overwrite) as temporary:
+    with new_folder(path, overwrite=overwrite) as temporary:
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
         save_tree(temporary / ARRAYS, tree, {"description": _digest(text)})
 
 
 def load(
-    folder: str | Path,
+    path: str | Path,
     *,
     network: Network | None = None,
     likelihood: Likelihood | None = None,
@@ -135,7 +135,7 @@ def load(
     """Read a trained model from a folder.
 
     Args:
-        folder: Written by `save`.
+        path: The folder that `save` wrote.
         network: The network, if it is not one of this library's own; one that is passed is used
             in any case.
         likelihood: The same for the likelihood.
@@ -159,7 +159,7 @@ def load(
         >>> saved.model.split.dim
         3
     """
-    folder = Path(folder)
+    folder = Path(path)
     description = read_description(folder)
     arrays, checks = read_file(folder / ARRAYS)
     if checks.get("description") != _digest((folder / DESCRIPTION).read_text(encoding="utf-8")):
@@ -240,10 +240,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not the description of a partialbayes model.")
     version = description.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if version != VERSION:
+        older = isinstance(version, int) and version < VERSION
+        remedy = "train and save it again" if older else "update partialbayes"
         raise CheckpointError(
-            f"{folder} has version {version!r}, but this library reads up to {VERSION}; "
-            "update partialbayes."
+            f"{folder} has version {version!r}, but this library reads version {VERSION}; {remedy}."
         )
     return description
 
@@ -330,8 +331,8 @@ def _posterior(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterior:
 
 def _history(arrays: dict[str, Any]) -> History:
     return History(
-        steps=_under(arrays, "steps"),
-        evaluated=arrays["evaluated"],
+        metrics=_under(arrays, "metrics"),
+        eval_steps=arrays["eval_steps"],
         validation_nlpd=arrays["validation_nlpd"],
         best_step=int(arrays["best_step"]),
     )

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 from partialbayes.errors import CheckpointError
-from partialbayes.parallel._hosts import is_shared, on_host
+from partialbayes.parallel._hosts import is_shared, to_numpy
 
 FORMAT = "partialbayes"
 VERSION = 1
@@ -42,7 +42,7 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
 
     path = Path(path)
     leaves = [(name, _key_data(leaf)) for name, leaf in _named_leaves(tree)]
-    arrays = {name: on_host(leaf) for name, leaf in leaves}
+    arrays = {name: to_numpy(leaf) for name, leaf in leaves}
     if any(is_shared(leaf) for _, leaf in leaves) and jax.process_index() > 0:
         return  # all bring what they have, one writes
     metadata = {
@@ -53,7 +53,7 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
     }
     content = save(arrays, metadata)
     try:
-        write_whole(path, content)
+        write_atomically(path, content)
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint {path} could not be written ({error.strerror or error}); the one before "
@@ -129,7 +129,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def fingerprint(tree: PyTree) -> str:
     """A short digest of the values in a pytree, to tell one data set from another."""
-    named = {name: on_host(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
+    named = {name: to_numpy(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
     return _checksum(named)[:16]
 
 

@@ -24,13 +24,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes.feynman_kac._random import antithetic
-from partialbayes.kernels._random_walk import unweighted
-from partialbayes.types import Moments, Move, Moved, Particles, PRNGKey, Scalar, Target
+from partialbayes.kernels._random_walk import moved_without_correction
+from partialbayes.types import Kernel, Moments, Moved, Particles, PRNGKey, Scalar, Target
 from partialbayes.weights import weighted_covariance, weighted_mean, weighted_variance
 
 
-def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
-    """Forget the share M/N of what the particles know, in favour of the prior.
+def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
+    """Forget the share M/N of what the particles know, in favor of the prior.
 
     The kernel that makes OHSMC's spread that of the posterior, with nothing to tune. It knows the
     prior by its mean and variance.
@@ -45,7 +45,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.forgetting()
+        >>> kernel = pb.kernels.forgetting()
     """
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'covariance must be "full" or "diagonal", not {covariance!r}.')
@@ -72,13 +72,13 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Move:
         contraction = jnp.minimum(jnp.sqrt(after.variance / before.variance), 1.0)
         added = jnp.sqrt(jnp.maximum(after.variance - before.variance, 0.0))
         noise = antithetic(key, whitened.shape, whitened.dtype)
-        centred = contraction[None, :] * (cloud.values - before.mean[None, :])
-        moved = after.mean[None, :] + centred + added[None, :] * noise
+        centered = contraction[None, :] * (cloud.values - before.mean[None, :])
+        moved = after.mean[None, :] + centered + added[None, :] * noise
         if axes is not None:
             moved = moved @ axes.T
-        return unweighted(target.prior.mean[None, :] + scale[None, :] * moved, state)
+        return moved_without_correction(target.prior.mean[None, :] + scale[None, :] * moved, state)
 
-    return Move(init, step, needs_prior_variance=True, keeps_target=False)
+    return Kernel(init, step, needs_prior_variance=True, keeps_target=False)
 
 
 def forget(moments: Moments, fraction: Scalar) -> Moments:

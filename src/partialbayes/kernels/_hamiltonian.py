@@ -22,11 +22,21 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count, require_positive
-from partialbayes.kernels._lift import lift
+from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._metropolis import regular_covariance
 from partialbayes.kernels._requirements import with_gradients
-from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, Phi, PRNGKey, Scalar, Target
+from partialbayes.types import (
+    Kernel,
+    LogDensity,
+    Moved,
+    ParticleKernel,
+    Particles,
+    Phi,
+    PRNGKey,
+    Scalar,
+    Target,
+)
 
 
 def hamiltonian(
@@ -35,7 +45,7 @@ def hamiltonian(
     num_steps: int = 1,
     *,
     inverse_mass: float | Float[Array, ""] | Float[Array, " dim"] = 1.0,
-) -> Move:
+) -> Kernel:
     """Hamiltonian Monte Carlo (HMC) trajectories, which leave the target invariant.
 
     This is the kernel for particles; `hmc` is the sampler of a second stage.
@@ -56,7 +66,7 @@ def hamiltonian(
     """
     require_positive("step_size", step_size)
     require_positive("inverse_mass", inverse_mass)
-    require_count("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=20.")
+    require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=20.")
 
     def init(phi: Phi, log_density: LogDensity) -> Any:
         import blackjax
@@ -71,7 +81,7 @@ def hamiltonian(
         length = jnp.asarray(step_size, phi.dtype)
         return blackjax.hmc.build_kernel()(key, state, log_density, length, inverse, num_leapfrog_steps)
 
-    return with_gradients("hamiltonian", lift(Kernel(init, step), num_steps))
+    return with_gradients("hamiltonian", from_mcmc(ParticleKernel(init, step), num_steps))
 
 
 def adapted_hamiltonian(
@@ -79,14 +89,14 @@ def adapted_hamiltonian(
     num_steps: int = 3,
     *,
     target_acceptance: float | Float[Array, ""] = 0.8,
-) -> Move:
+) -> Kernel:
     """Hamiltonian trajectories that scale themselves, and leave the target invariant.
 
     Args:
         num_leapfrog_steps: Leapfrog steps per trajectory. In units of the particles' standard
             deviations a step is about half, so that eight go well past a quarter turn.
         num_steps: Trajectories per move.
-        target_acceptance: Mean acceptance to steer towards, in (0, 1).
+        target_acceptance: Mean acceptance to steer toward, in (0, 1).
 
     Raises:
         ValueError: A count is not a whole number of at least 1, or ``target_acceptance`` not
@@ -96,8 +106,8 @@ def adapted_hamiltonian(
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.adapted_hamiltonian(num_leapfrog_steps=5)
     """
-    require_count("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=8.")
-    require_count("num_steps", num_steps, "how many trajectories each particle makes.")
+    require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=8.")
+    require_positive_int("num_steps", num_steps, "how many trajectories each particle makes.")
     require_positive("target_acceptance", target_acceptance)
     if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
         raise ValueError(
@@ -130,4 +140,4 @@ def adapted_hamiltonian(
         unmoved = jnp.zeros_like(particles.log_weights)
         return Moved(values @ factor.T, unmoved, acceptances.mean(), log_scale)
 
-    return Move(init, step)
+    return Kernel(init, step)

@@ -20,9 +20,9 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
 from partialbayes.feynman_kac._random import antithetic
-from partialbayes.kernels._lift import lift
+from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._requirements import with_gradients
-from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, Phi, PRNGKey, Target
+from partialbayes.types import Kernel, LogDensity, Moved, ParticleKernel, Particles, Phi, PRNGKey, Target
 
 
 class _Position(NamedTuple):
@@ -31,7 +31,7 @@ class _Position(NamedTuple):
 
 def unadjusted_langevin(
     variance: float | Float[Array, ""] | Float[Array, " dim"], num_steps: int = 1
-) -> Move:
+) -> Kernel:
     """Langevin steps that follow the target's gradient, without rejection.
 
     It leaves the target invariant only in the limit of a small variance: on N(0, s²) it settles at
@@ -61,11 +61,11 @@ def unadjusted_langevin(
         drift = 0.5 * spread * jax.grad(log_density)(phi)
         return _Position(phi + drift + jnp.sqrt(spread) * noise), ()
 
-    move = lift(Kernel(init, step), num_steps)._replace(keeps_target=False)
+    move = from_mcmc(ParticleKernel(init, step), num_steps)._replace(keeps_target=False)
     return with_gradients("unadjusted_langevin", move)
 
 
-def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Move:
+def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Kernel:
     """A random walk that looks at the batch first, with its importance correction.
 
     Args:
@@ -93,10 +93,10 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         log_correction = jnp.sum(spread * jnp.square(slope) / 8.0 - 0.5 * slope * shift, axis=1)
         return Moved(values + shift, log_correction, jnp.ones((), values.dtype), state)
 
-    return with_gradients("guided_langevin", Move(init, step, keeps_target=False))
+    return with_gradients("guided_langevin", Kernel(init, step, keeps_target=False))
 
 
-def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
+def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
     """Langevin steps with a Metropolis correction, which leave the target invariant.
 
     Args:
@@ -125,4 +125,4 @@ def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
         half = 0.5 * jnp.asarray(variance, state.position.dtype)
         return blackjax.mala.build_kernel()(key, state, log_density, half)
 
-    return with_gradients("mala", lift(Kernel(init, step), num_steps))
+    return with_gradients("mala", from_mcmc(ParticleKernel(init, step), num_steps))

@@ -8,11 +8,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from partialbayes._utils.checks import require_count
-from partialbayes.types import Kernel, LogDensity, Move, Moved, Particles, PRNGKey, Scalar, Target
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.types import (
+    Kernel,
+    LogDensity,
+    Moved,
+    ParticleKernel,
+    Particles,
+    PRNGKey,
+    Scalar,
+    Target,
+)
 
 
-def lift(kernel: Kernel, num_steps: int = 1) -> Move:
+def from_mcmc(kernel: ParticleKernel, num_steps: int = 1) -> Kernel:
     """Move every particle by the same kernel, independently, ``num_steps`` times.
 
     What the kernel is to leave invariant is the target's ``log_density``.
@@ -28,9 +37,9 @@ def lift(kernel: Kernel, num_steps: int = 1) -> Move:
         >>> from functools import partial
         >>> import blackjax, jax.numpy as jnp, partialbayes as pb
         >>> step = partial(blackjax.barker.build_kernel(), step_size=0.1)
-        >>> move = pb.kernels.lift(pb.types.Kernel(blackjax.barker.init, step), num_steps=5)
+        >>> move = pb.kernels.from_mcmc(pb.types.ParticleKernel(blackjax.barker.init, step), num_steps=5)
     """
-    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive_int("num_steps", num_steps, "how often each particle moves.")
 
     def init(dim: int) -> PyTree:
         return ()
@@ -39,13 +48,13 @@ def lift(kernel: Kernel, num_steps: int = 1) -> Move:
         values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Move(init, step)
+    return Kernel(init, step)
 
 
 def advance(
     key: PRNGKey,
     values: Float[Array, "particle dim"],
-    kernel: Kernel,
+    kernel: ParticleKernel,
     log_density: LogDensity,
     num_steps: int,
     draw: Callable[[PRNGKey], PyTree] | None = None,

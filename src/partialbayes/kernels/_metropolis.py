@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.feynman_kac._random import antithetic, normal
 from partialbayes.kernels._lift import advance
 from partialbayes.types import (
     Kernel,
     LogDensity,
     Moments,
-    Move,
     Moved,
+    ParticleKernel,
     Particles,
     PRNGKey,
     Scalar,
@@ -39,12 +39,12 @@ _GAIN = 2.0  # acceptance falls by about a quarter per unit of log λ: half the 
 
 def adapted_metropolis(
     num_steps: int = 1, *, target_acceptance: float | Float[Array, ""] = 0.234
-) -> Move:
+) -> Kernel:
     """Random-walk Metropolis that scales itself, and leaves the target invariant.
 
     Args:
         num_steps: Steps per move, all with the same proposal.
-        target_acceptance: Mean acceptance to steer towards, in (0, 1); 0.234 is best for a random
+        target_acceptance: Mean acceptance to steer toward, in (0, 1); 0.234 is best for a random
             walk in many dimensions.
 
     Raises:
@@ -55,7 +55,7 @@ def adapted_metropolis(
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.adapted_metropolis(num_steps=10)
     """
-    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive_int("num_steps", num_steps, "how often each particle moves.")
     require_positive("target_acceptance", target_acceptance)
     if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
         raise ValueError(
@@ -74,7 +74,7 @@ def adapted_metropolis(
         log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
 
-    return Move(init, step)
+    return Kernel(init, step)
 
 
 _LEAST_DOUBT = 1e-3
@@ -99,13 +99,13 @@ def random_walk_metropolis(
     num_steps: int = 1,
     *,
     in_pairs: bool = False,
-) -> Move:
+) -> Kernel:
     """Random-walk Metropolis steps that leave the target invariant.
 
     Args:
         variance: Variance (not standard deviation) of the proposal; a number or one per weight.
         num_steps: Steps per move.
-        in_pairs: Draw the noise in opposite pairs of neighbours, half as many numbers. Each particle
+        in_pairs: Draw the noise in opposite pairs of neighbors, half as many numbers. Each particle
             still moves by its own law, so averages and the evidence stay unbiased, but two of a pair
             are not independent, as the standard error of the evidence supposes.
 
@@ -117,7 +117,7 @@ def random_walk_metropolis(
         >>> kernel = pb.kernels.random_walk_metropolis(0.05, num_steps=10)
     """
     require_positive("variance", variance)
-    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive_int("num_steps", num_steps, "how often each particle moves.")
     factor = jnp.sqrt(jnp.asarray(variance, float))
     draw = antithetic if in_pairs else normal
 
@@ -130,7 +130,7 @@ def random_walk_metropolis(
         )
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Move(init, step)
+    return Kernel(init, step)
 
 
 def metropolis(
@@ -170,5 +170,5 @@ def metropolis(
         key, move = drawn
         return accept_or_stay(key, state, log_density, lambda *_: move)
 
-    kernel = Kernel(blackjax.mcmc.random_walk.init, step)
+    kernel = ParticleKernel(blackjax.mcmc.random_walk.init, step)
     return advance(key, values, kernel, log_density, num_steps, keys_and_moves)

@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
 from partialbayes.feynman_kac._random import antithetic
-from partialbayes.kernels._random_walk import unweighted
-from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
+from partialbayes.kernels._random_walk import moved_without_correction
+from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
 
 
-def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
-    """Pull the particles towards the prior's mean and add noise, for a time ``time``.
+def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Kernel:
+    """Pull the particles toward the prior's mean and add noise, for a time ``time``.
 
     It leaves the prior, which must be normal, invariant: however often it is applied, the
     particles never spread beyond it.
@@ -30,7 +30,7 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.ornstein_uhlenbeck(0.1)
+        >>> kernel = pb.kernels.ornstein_uhlenbeck(0.1)
     """
     require_positive("time", time)
 
@@ -43,6 +43,6 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Move:
         scale = jnp.sqrt(-variance * jnp.expm1(-time / variance))
         noise = antithetic(key, particles.values.shape, particles.values.dtype)
         pulled = mean[None, :] + decay[None, :] * (particles.values - mean[None, :])
-        return unweighted(pulled + scale[None, :] * noise, state)
+        return moved_without_correction(pulled + scale[None, :] * noise, state)
 
-    return Move(init, step, needs_normal_prior=True, keeps_target=False)
+    return Kernel(init, step, needs_normal_prior=True, keeps_target=False)

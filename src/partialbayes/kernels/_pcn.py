@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.kernels._lift import advance
 from partialbayes.types import (
     Kernel,
     LogDensity,
     Moments,
-    Move,
     Moved,
+    ParticleKernel,
     Particles,
     Phi,
     PRNGKey,
@@ -38,7 +38,7 @@ class _Acceptance(NamedTuple):
     acceptance_rate: Scalar
 
 
-def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
+def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
     """Preconditioned Crank–Nicolson steps, which leave the target invariant; normal priors only.
 
     Args:
@@ -60,7 +60,7 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
             f"variance of pcn must be at most 1, not {variance!r}: it is the share of the prior's "
             "variance that a proposal renews; for example pcn(0.1)."
         )
-    require_count("num_steps", num_steps, "how often each particle moves.")
+    require_positive_int("num_steps", num_steps, "how often each particle moves.")
 
     def init(dim: int) -> PyTree:
         return ()
@@ -70,10 +70,10 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Move:
         values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Move(init, step, needs_normal_prior=True)
+    return Kernel(init, step, needs_normal_prior=True)
 
 
-def _crank_nicolson(prior: Moments, variance: float | Float[Array, ""]) -> Kernel:
+def _crank_nicolson(prior: Moments, variance: float | Float[Array, ""]) -> ParticleKernel:
     def init(phi: Phi, log_density: LogDensity) -> _State:
         log_prior = -0.5 * jnp.sum(jnp.square(phi - prior.mean) / prior.variance)
         return _State(phi, log_density(phi) - log_prior)
@@ -92,4 +92,4 @@ def _crank_nicolson(prior: Moments, variance: float | Float[Array, ""]) -> Kerne
         state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, state)
         return state, _Acceptance(probability)
 
-    return Kernel(init, step)
+    return ParticleKernel(init, step)

@@ -7,10 +7,10 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
 from partialbayes.feynman_kac._random import antithetic
-from partialbayes.types import Move, Moved, Particles, PRNGKey, Target
+from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
 
 
-def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Move:
+def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Kernel:
     """Add N(0, ``variance`` I) to every particle.
 
     It leaves no density invariant: in OHSMC its variance sets how much of the past is forgotten.
@@ -24,7 +24,7 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Mo
 
     Example:
         >>> import partialbayes as pb
-        >>> kernel = pb.random_walk(0.01)
+        >>> kernel = pb.kernels.random_walk(0.01)
     """
     require_positive("variance", variance)
 
@@ -35,17 +35,17 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Mo
         values = particles.values
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(variance, values.dtype)), values.shape[1:])
         noise = antithetic(key, values.shape, values.dtype)
-        return unweighted(values + scale[None, :] * noise, state)
+        return moved_without_correction(values + scale[None, :] * noise, state)
 
-    return Move(init, step, keeps_target=False)
+    return Kernel(init, step, keeps_target=False)
 
 
-def unweighted(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
+def moved_without_correction(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
     """A move that corrects no weights and rejects nothing."""
     return Moved(values, jnp.zeros(values.shape[0], values.dtype), jnp.ones((), values.dtype), state)
 
 
-def identity() -> Move:
+def identity() -> Kernel:
     """Leave the particles where they are.
 
     Every density is invariant under it, but nothing new is explored: with resampling the cloud
@@ -60,6 +60,6 @@ def identity() -> Move:
         return ()
 
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
-        return unweighted(particles.values, state)
+        return moved_without_correction(particles.values, state)
 
-    return Move(init, step)
+    return Kernel(init, step)

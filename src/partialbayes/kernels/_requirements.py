@@ -9,10 +9,10 @@ import numpy as np
 from jax.extend.core import Jaxpr, Literal
 from jaxtyping import PyTree
 
-from partialbayes.types import Model, Move, Moved, Particles, Phi, PRNGKey, Target
+from partialbayes.types import Kernel, Model, Moved, Particles, Phi, PRNGKey, Target
 
 
-def require_suitable(kernel: Move, model: Model) -> None:
+def require_suitable(kernel: Kernel, model: Model) -> None:
     """Refuse a kernel that is wrong for the model's prior."""
     if kernel.needs_normal_prior and not model.prior.normal:
         raise ValueError(
@@ -29,7 +29,7 @@ def require_suitable(kernel: Move, model: Model) -> None:
             )
 
 
-def require_invariant(kernel: Move) -> None:
+def require_invariant(kernel: Kernel) -> None:
     """Refuse a kernel that changes the law of particles drawn from the target."""
     if not kernel.keeps_target:
         raise ValueError(
@@ -42,7 +42,7 @@ def require_invariant(kernel: Move) -> None:
 _REMEDY = "Use a kernel without gradients, such as random_walk_metropolis or pcn."
 
 
-def with_gradients(name: str, move: Move) -> Move:
+def with_gradients(name: str, move: Kernel) -> Kernel:
     """The same move, but with a clear error, when traced, where the likelihood has no gradient."""
 
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:

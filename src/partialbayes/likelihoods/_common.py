@@ -38,7 +38,7 @@ class Densities(NamedTuple):
     observed_log_density: Callable[[Any, Any, Any], Float[Array, " example"]]
 
 
-def independent(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> Densities:
+def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> Densities:
     """Both log-densities where the entries of a row are independent given the outputs."""
 
     def log_density(parameters: Any, targets: Any) -> Float[Array, " example"]:
@@ -72,7 +72,7 @@ def real_targets(targets: Any, shape: tuple[int, ...], likelihood: str) -> Array
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def squeezed_shape(outputs: Any, likelihood: str) -> tuple[int, ...]:
+def shape_without_single(outputs: Any, likelihood: str) -> tuple[int, ...]:
     """The shape of the targets that go with these outputs."""
     require_array(outputs, likelihood)
     return tuple(jax.eval_shape(squeeze_single, outputs).shape)
@@ -164,4 +164,4 @@ def check_two_heads(outputs: Any, targets: Any, likelihood: str) -> Array:
             f"the network's two heads have shapes {middle.shape} and {raw.shape}; the mean and the "
             "spread must have the same."
         )
-    return real_targets(targets, squeezed_shape(middle, likelihood), likelihood)
+    return real_targets(targets, shape_without_single(middle, likelihood), likelihood)

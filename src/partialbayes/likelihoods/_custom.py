@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import as_float_arrays, num_rows, require_finite
 from partialbayes.likelihoods._common import MISSING_REMEDY
-from partialbayes.parameters import parameter, several
+from partialbayes.parameters import as_parameter, parameter_dict
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -58,7 +58,7 @@ def custom(
         ...     logistic, mean=lambda outputs, scale: outputs[:, 0], scale=pb.learned(1.0)
         ... )
     """
-    own = several({name: parameter(name, value) for name, value in parameters.items()})
+    own = parameter_dict({name: as_parameter(name, value) for name, value in parameters.items()})
 
     def given(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
         if function is None:

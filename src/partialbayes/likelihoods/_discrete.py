@@ -8,20 +8,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import (
-    independent,
+    independent_outputs,
     match_shape,
     refuse_variance,
     require_array,
+    shape_without_single,
     squeeze_single,
-    squeezed_shape,
     whole_numbers,
 )
 from partialbayes.types import Likelihood
 
 
-@recorded("likelihoods.bernoulli")
+@serializable_builder("likelihoods.bernoulli")
 def bernoulli(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
@@ -43,14 +43,14 @@ def bernoulli(variance: Any = None) -> Likelihood:
         # log σ(z) for y = 1 and log σ(−z) for y = 0.
         return jax.nn.log_sigmoid(jnp.where(targets == 1, logits, -logits))
 
-    densities = independent(entries)
+    densities = independent_outputs(entries)
 
     def probabilities(logits: Array) -> Array:
         return jax.nn.sigmoid(jnp.stack([-logits, logits], axis=-1))
 
     def check(outputs: Any, targets: Any) -> Array:
         array = whole_numbers(targets, "Bernoulli", "integer class labels")
-        array = match_shape(array, squeezed_shape(outputs, "Bernoulli"), "Bernoulli")
+        array = match_shape(array, shape_without_single(outputs, "Bernoulli"), "Bernoulli")
         _require_labels(array, 2, "use the categorical likelihood for more than two classes.")
         return jnp.asarray(array, jnp.int32)
 
@@ -67,7 +67,7 @@ def bernoulli(variance: Any = None) -> Likelihood:
     )
 
 
-@recorded("likelihoods.categorical")
+@serializable_builder("likelihoods.categorical")
 def categorical(variance: Any = None) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
@@ -95,7 +95,7 @@ def categorical(variance: Any = None) -> Likelihood:
         chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)  # a gather's gradient is a slow scatter
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
-    densities = independent(entries)
+    densities = independent_outputs(entries)
 
     def variances(logits: Array) -> Array:
         probabilities = jax.nn.softmax(logits)
@@ -126,7 +126,7 @@ def categorical(variance: Any = None) -> Likelihood:
     )
 
 
-@recorded("likelihoods.poisson")
+@serializable_builder("likelihoods.poisson")
 def poisson(variance: Any = None) -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 
@@ -148,7 +148,7 @@ def poisson(variance: Any = None) -> Likelihood:
         counts = targets.astype(log_rates.dtype)
         return counts * log_rates - jnp.exp(log_rates) - jax.scipy.special.gammaln(counts + 1.0)
 
-    densities = independent(entries)
+    densities = independent_outputs(entries)
 
     def cdf(log_rates: Array, targets: Array) -> Array:
         counts = jnp.floor(targets)
@@ -157,7 +157,7 @@ def poisson(variance: Any = None) -> Likelihood:
 
     def check(outputs: Any, targets: Any) -> Array:
         array = whole_numbers(targets, "Poisson", "integer counts")
-        array = match_shape(array, squeezed_shape(outputs, "Poisson"), "Poisson")
+        array = match_shape(array, shape_without_single(outputs, "Poisson"), "Poisson")
         if array.min() < 0:
             raise ValueError(f"targets must be counts from 0 up, but one is {array.min()}.")
         return jnp.asarray(array, jnp.int32)

@@ -10,18 +10,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import (
     broadcast_per_output,
     check_two_heads,
-    independent,
+    independent_outputs,
     real_targets,
     require_per_output,
+    shape_without_single,
     squeeze_single,
-    squeezed_shape,
     two_heads,
 )
-from partialbayes.parameters import parameter
+from partialbayes.parameters import as_parameter
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -32,7 +32,7 @@ class Normal(NamedTuple):
     variance: Float[Array, "example ..."]
 
 
-@recorded("likelihoods.gaussian")
+@serializable_builder("likelihoods.gaussian")
 def gaussian(variance: Any = 1.0) -> Likelihood:
     """Y ~ N(f(x), variance), independent over outputs.
 
@@ -49,15 +49,15 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
     """
-    noise = parameter("variance", variance)
-    densities = independent(_entries)
+    noise = as_parameter("variance", variance)
+    densities = independent_outputs(_entries)
 
     def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean = squeeze_single(outputs)
         return Normal(mean, broadcast_per_output(noise.value(learned, latent), mean))
 
     def check(outputs: Any, targets: Any) -> Array:
-        shape = squeezed_shape(outputs, "Gaussian")
+        shape = shape_without_single(outputs, "Gaussian")
         require_per_output("variance", noise.shape, shape[1:])
         return real_targets(targets, shape, "Gaussian")
 
@@ -77,7 +77,7 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     )
 
 
-@recorded("likelihoods.heteroscedastic")
+@serializable_builder("likelihoods.heteroscedastic")
 def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
 
@@ -112,7 +112,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         constant = jax.lax.stop_gradient(values)
         return constant + weights * (values - constant)
 
-    densities = independent(entries)
+    densities = independent_outputs(entries)
 
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean, raw = two_heads(outputs)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Likelihood
 
 
@@ -19,7 +19,7 @@ class Observed(NamedTuple):
     observed: Bool[Array, "example ..."]
 
 
-@recorded("likelihoods.allow_missing")
+@serializable_builder("likelihoods.allow_missing")
 def allow_missing(likelihood: Likelihood) -> Likelihood:
     """The same likelihood for targets with missing entries, marked by NaN.
 

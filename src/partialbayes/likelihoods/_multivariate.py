@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import real_targets, require_array
-from partialbayes.parameters import COVARIANCE, parameter
+from partialbayes.parameters import COVARIANCE, as_parameter
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -21,7 +21,7 @@ class MultivariateNormal(NamedTuple):
     covariance: Float[Array, "output output"]
 
 
-@recorded("likelihoods.multivariate_gaussian")
+@serializable_builder("likelihoods.multivariate_gaussian")
 def multivariate_gaussian(covariance: Any) -> Likelihood:
     """Y ~ N(f(x), covariance), with correlated outputs.
 
@@ -37,7 +37,7 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> likelihood = pb.likelihoods.multivariate_gaussian(pb.learned(jnp.eye(2)))
     """
-    noise = parameter("covariance", covariance, COVARIANCE)
+    noise = as_parameter("covariance", covariance, COVARIANCE)
 
     def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> MultivariateNormal:
         return MultivariateNormal(outputs, noise.value(learned, latent))

@@ -9,18 +9,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import (
     broadcast_per_output,
     check_two_heads,
-    independent,
+    independent_outputs,
     real_targets,
     require_per_output,
+    shape_without_single,
     squeeze_single,
-    squeezed_shape,
     two_heads,
 )
-from partialbayes.parameters import parameter, several
+from partialbayes.parameters import as_parameter, parameter_dict
 from partialbayes.types import Likelihood, PRNGKey
 
 
@@ -29,47 +29,46 @@ class StudentT(NamedTuple):
 
     location: Float[Array, "example ..."]
     scale: Float[Array, "example ..."]
-    degrees: Float[Array, "example ..."]
+    degrees_of_freedom: Float[Array, "example ..."]
 
 
-@recorded("likelihoods.student_t")
-def student_t(degrees: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Likelihood:
-    """(Y − f(x)) / scale ~ t(degrees), independent over outputs.
+@serializable_builder("likelihoods.student_t")
+def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Likelihood:
+    """(Y − f(x)) / scale ~ t(degrees_of_freedom), independent over outputs.
 
     Args:
-        degrees: Degrees of freedom: a positive number, one per output, ``learned`` or ``sampled``.
-            The predictive variance is infinite up to 2.
+        degrees_of_freedom: ν: a positive number, one per output, ``learned`` or ``sampled``. The
+            predictive variance is infinite up to 2.
         scale: Spread of the noise, in the same forms; its standard deviation is larger by a
-            factor of sqrt(degrees / (degrees − 2)). With ``"predicted"`` the network gives it,
-            differently for each input: two outputs for each target, as for `heteroscedastic`, and
-            the scale is ``minimum + softplus`` of the second.
+            factor of sqrt(ν / (ν − 2)). With ``"predicted"`` the network gives it, differently for
+            each input: two outputs for each target, as for `heteroscedastic`, and the scale is ``minimum + softplus`` of the second.
         minimum: Lower bound of a predicted scale.
 
     Raises:
-        ValueError: ``degrees``, ``scale`` or ``minimum`` is not positive; or, from `fit`, one per
-            output was given for another number of outputs, or there are not two outputs for each
-            target.
+        ValueError: ``degrees_of_freedom``, ``scale`` or ``minimum`` is not positive; or, from
+            `fit`, one per output was given for another number of outputs, or there are not two
+            outputs for each target.
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.likelihoods.student_t(degrees=4.0, scale=pb.learned(1.0))
-        >>> robust = pb.likelihoods.student_t(degrees=pb.learned(4.0), scale="predicted")
+        >>> likelihood = pb.likelihoods.student_t(degrees_of_freedom=4.0, scale=pb.learned(1.0))
+        >>> robust = pb.likelihoods.student_t(degrees_of_freedom=pb.learned(4.0), scale="predicted")
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 2]), pb.subsets.layer(-1), robust)
     """
     require_positive("minimum", minimum)
     is_predicted = isinstance(scale, str)
     if is_predicted and scale != "predicted":
         raise ValueError(f'scale must be positive, learned, sampled or "predicted", not {scale!r}.')
-    single = {"degrees": parameter("degrees", degrees)}
+    single = {"degrees_of_freedom": as_parameter("degrees_of_freedom", degrees_of_freedom)}
     if not is_predicted:
-        single["scale"] = parameter("scale", scale)
-    given = several(single)
+        single["scale"] = as_parameter("scale", scale)
+    given = parameter_dict(single)
 
     def entries(parameters: StudentT, targets: Array) -> Array:
-        location, scale, degrees = parameters
-        return jax.scipy.stats.t.logpdf(targets, degrees, location, scale)
+        location, scale, degrees_of_freedom = parameters
+        return jax.scipy.stats.t.logpdf(targets, degrees_of_freedom, location, scale)
 
-    densities = independent(entries)
+    densities = independent_outputs(entries)
 
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> StudentT:
         values = given.values(learned, latent)
@@ -79,21 +78,21 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Li
         else:
             location = squeeze_single(outputs)
             spread = broadcast_per_output(values["scale"], location)
-        return StudentT(location, spread, broadcast_per_output(values["degrees"], location))
+        return StudentT(location, spread, broadcast_per_output(values["degrees_of_freedom"], location))
 
     def variance(parameters: StudentT) -> Array:
-        degrees = parameters.degrees
-        finite = degrees > 2.0
-        factor = degrees / jnp.where(finite, degrees - 2.0, 1.0)
+        degrees_of_freedom = parameters.degrees_of_freedom
+        finite = degrees_of_freedom > 2.0
+        factor = degrees_of_freedom / jnp.where(finite, degrees_of_freedom - 2.0, 1.0)
         return jnp.where(finite, jnp.square(parameters.scale) * factor, jnp.inf)
 
     def cdf(parameters: StudentT, targets: Array) -> Array:
-        location, scale, degrees = parameters
-        return _student_cdf((targets - location) / scale, degrees)
+        location, scale, degrees_of_freedom = parameters
+        return _student_cdf((targets - location) / scale, degrees_of_freedom)
 
     def sample(key: PRNGKey, parameters: StudentT) -> Array:
         location = parameters.location
-        noise = jax.random.t(key, parameters.degrees, location.shape, location.dtype)
+        noise = jax.random.t(key, parameters.degrees_of_freedom, location.shape, location.dtype)
         return location + parameters.scale * noise
 
     def check(outputs: Any, targets: Any) -> Array:
@@ -101,7 +100,7 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Li
             checked = check_two_heads(outputs, targets, "Student-t")
             shape = checked.shape
         else:
-            shape = squeezed_shape(outputs, "Student-t")
+            shape = shape_without_single(outputs, "Student-t")
             checked = real_targets(targets, shape, "Student-t")
         for name, entry in single.items():
             require_per_output(name, entry.shape, shape[1:])
@@ -122,15 +121,15 @@ def student_t(degrees: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Li
     )
 
 
-def _student_cdf(values: Array, degrees: Array) -> Array:
+def _student_cdf(values: Array, degrees_of_freedom: Array) -> Array:
     """P(T ≤ t), by the incomplete beta function of whichever argument keeps its digits."""
     square, half = jnp.square(values), 0.5 * jnp.ones_like(values)
-    is_central = square < degrees
+    is_central = square < degrees_of_freedom
     # P(|T| < |t|) = I_{t²/(ν+t²)}(½, ν/2) and P(|T| > |t|) = I_{ν/(ν+t²)}(ν/2, ½).
     share = jax.scipy.special.betainc(
-        jnp.where(is_central, half, 0.5 * degrees),
-        jnp.where(is_central, 0.5 * degrees, half),
-        jnp.where(is_central, square, degrees) / (degrees + square),
+        jnp.where(is_central, half, 0.5 * degrees_of_freedom),
+        jnp.where(is_central, 0.5 * degrees_of_freedom, half),
+        jnp.where(is_central, square, degrees_of_freedom) / (degrees_of_freedom + square),
     )
     outside = jnp.where(values < 0, 0.5 * share, 1.0 - 0.5 * share)
     return jnp.where(is_central, 0.5 + 0.5 * jnp.sign(values) * share, outside)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.metrics._common import AnyArray, per_class
 from partialbayes.types import Scalar
 
@@ -50,7 +50,8 @@ def expected_calibration_error(
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> round(float(pb.expected_calibration_error(jnp.array([0.9, 0.9]), jnp.array([1, 0]))), 3)
+        >>> probabilities, labels = jnp.array([0.9, 0.9]), jnp.array([1, 0])
+        >>> round(float(pb.metrics.expected_calibration_error(probabilities, labels)), 3)
         0.4
     """
     _require_bins(bins)
@@ -152,7 +153,7 @@ def reliability(
 
 
 def _require_bins(bins: int) -> None:
-    require_count("bins", bins, "15 is usual.")
+    require_positive_int("bins", bins, "15 is usual.")
 
 
 def _confidence(probabilities: AnyArray, labels: AnyArray) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ def accuracy(
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.accuracy(jnp.array([0.9, 0.2]), jnp.array([1, 1])))
+        >>> float(pb.metrics.accuracy(jnp.array([0.9, 0.2]), jnp.array([1, 1])))
         0.5
     """
     each, labels = per_class(probabilities, labels)

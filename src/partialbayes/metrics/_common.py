@@ -11,7 +11,7 @@ from jaxtyping import Array
 AnyArray: TypeAlias = Array | np.ndarray
 
 
-def aligned(name: str, values: AnyArray, targets: AnyArray) -> tuple[Array, Array]:
+def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Array, Array]:
     """Predictions and targets of the same shape; targets may have a trailing axis of one."""
     values, targets = jnp.asarray(values), jnp.asarray(targets)
     if targets.shape == (*values.shape, 1):

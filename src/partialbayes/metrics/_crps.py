@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from partialbayes.metrics._common import AnyArray, aligned
+from partialbayes.metrics._common import AnyArray, align
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
@@ -43,10 +43,10 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scala
         raise ValueError("crps is for targets that are numbers, and these are classes; use brier.")
     if predictive.model.likelihood.normal:
         means, variances, log_weights = predictive.components()
-        _, targets = aligned("mean", means[0], targets)
+        _, targets = align("mean", means[0], targets)
         return jnp.mean(normal_mixture_crps(means, variances, log_weights, targets))
     samples, log_weights = predictive.weighted_samples(jax.random.key(0))
-    _, targets = aligned("samples", samples[0], targets)
+    _, targets = align("samples", samples[0], targets)
     return jnp.mean(sample_crps(samples, log_weights, targets))
 
 
@@ -62,7 +62,7 @@ def normal_mixture_crps(
     Args:
         means: Of each component.
         variances: Of each component.
-        log_weights: Normalised, the same for every target.
+        log_weights: Normalized, the same for every target.
         targets: What was observed.
 
     Example:
@@ -101,7 +101,7 @@ def sample_crps(
 
     Args:
         samples: Draws from the predictive.
-        log_weights: Normalised.
+        log_weights: Normalized.
         targets: What was observed.
 
     Example:
@@ -110,13 +110,13 @@ def sample_crps(
         >>> float(pb.metrics.sample_crps(samples, jnp.log(jnp.array([0.5, 0.5])), jnp.ones(1))[0])
         0.25
     """
-    centred = samples - targets[None]
+    centered = samples - targets[None]
     weights = jnp.broadcast_to(
-        jnp.exp(log_weights).reshape(-1, *[1] * (centred.ndim - 1)), centred.shape
+        jnp.exp(log_weights).reshape(-1, *[1] * (centered.ndim - 1)), centered.shape
     )
-    order = jnp.argsort(centred, axis=0)
-    centred, weights = (jnp.take_along_axis(array, order, axis=0) for array in (centred, weights))
+    order = jnp.argsort(centered, axis=0)
+    centered, weights = (jnp.take_along_axis(array, order, axis=0) for array in (centered, weights))
     # ½ Σ_j Σ_k w_j w_k |x_j − x_k| = Σ_j w_j x_(j) (C_j + C_{j−1} − 1), with C the cumulative weight.
     cumulative = jnp.cumsum(weights, axis=0)
-    spread = jnp.sum(weights * centred * (2.0 * cumulative - weights - 1.0), axis=0)
-    return jnp.sum(weights * jnp.abs(centred), axis=0) - spread
+    spread = jnp.sum(weights * centered * (2.0 * cumulative - weights - 1.0), axis=0)
+    return jnp.sum(weights * jnp.abs(centered), axis=0) - spread

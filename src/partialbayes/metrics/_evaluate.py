@@ -44,16 +44,16 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
         >>> algorithm = pb.ohsmc(model, num_particles=10)
         >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
         >>> predictive = pb.predict(model, posterior, x)
-        >>> average = pb.metrics.over_particles(pb.rmse, predictive, x)
-        >>> bool(average >= pb.rmse(predictive.mean, x))
+        >>> average = pb.metrics.over_particles(pb.metrics.rmse, predictive, x)
+        >>> bool(average >= pb.metrics.rmse(predictive.mean, x))
         True
     """
     means, _, log_weights = predictive.components()
-    return _averaged(metric, means, log_weights, jnp.asarray(targets))
+    return _average(metric, means, log_weights, jnp.asarray(targets))
 
 
 @partial(jax.jit, static_argnames=("metric",))
-def _averaged(
+def _average(
     metric: Callable[[Any, Any], Scalar],
     means: Float[Array, "particle ..."],
     log_weights: Float[Array, " particle"],

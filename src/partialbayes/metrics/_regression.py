@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from partialbayes.metrics._common import AnyArray, aligned
+from partialbayes.metrics._common import AnyArray, align
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
@@ -18,7 +18,7 @@ def nlpd(log_densities: Float[AnyArray, " example"]) -> Scalar:
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.nlpd(jnp.array([-1.0, -3.0])))
+        >>> float(pb.metrics.nlpd(jnp.array([-1.0, -3.0])))
         2.0
     """
     return -jnp.mean(jnp.asarray(log_densities))
@@ -32,10 +32,10 @@ def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
+        >>> float(pb.metrics.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
         1.4142135381698608
     """
-    mean, targets = aligned("mean", mean, targets)
+    mean, targets = align("mean", mean, targets)
     return jnp.sqrt(jnp.mean(jnp.square(mean - targets)))
 
 
@@ -50,7 +50,7 @@ def mae(predicted: Float[AnyArray, "example ..."], targets: Float[AnyArray, "exa
         >>> float(pb.metrics.mae(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
         1.0
     """
-    predicted, targets = aligned("predicted", predicted, targets)
+    predicted, targets = align("predicted", predicted, targets)
     return jnp.mean(jnp.abs(predicted - targets))
 
 
@@ -75,8 +75,8 @@ def interval_coverage(
         >>> float(pb.metrics.interval_coverage(low, high, jnp.array([0.5, 1.0, 2.0, -1.0])))
         0.5
     """
-    low, targets = aligned("low", low, targets)
-    high, _ = aligned("high", high, targets)
+    low, targets = align("low", low, targets)
+    high, _ = align("high", high, targets)
     return jnp.mean((low <= targets) & (targets <= high), dtype=low.dtype)
 
 
@@ -88,7 +88,7 @@ def interval_width(low: Float[AnyArray, "example ..."], high: Float[AnyArray, "e
         >>> float(pb.metrics.interval_width(jnp.zeros(2), jnp.array([1.0, 3.0])))
         2.0
     """
-    low, high = aligned("low", low, high)
+    low, high = align("low", low, high)
     return jnp.mean(high - low)
 
 

@@ -3,7 +3,7 @@
 It may import `networks`, `likelihoods`, `subsets` and `priors`.
 """
 
-from partialbayes.model._partial_bnn import in_chunks, partial_bnn
+from partialbayes.model._partial_bnn import partial_bnn, with_chunks
 from partialbayes.model._split import split_weights
 
-__all__ = ["in_chunks", "partial_bnn", "split_weights"]
+__all__ = ["partial_bnn", "split_weights", "with_chunks"]

@@ -9,23 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes._utils.checks import (
-    as_float_arrays,
-    num_rows,
-    require_finite,
-    require_numbers,
-)
-from partialbayes.parallel._sharding import row_everywhere
+from partialbayes._utils.checks import as_float_arrays, num_rows, require_finite, require_numeric
+from partialbayes.parallel._sharding import replicate_row
 from partialbayes.types import Batch, Model
 
 
-def whole(inputs: PyTree, targets: PyTree) -> Batch:
+def full_batch(inputs: PyTree, targets: PyTree) -> Batch:
     """All the data as one batch."""
     rows = num_rows("inputs", inputs)
     return Batch(inputs, targets, jnp.ones(rows, bool), jnp.ones((), jnp.result_type(float)))
 
 
-def filled(batch: Batch) -> Batch:
+def overwrite_masked_rows(batch: Batch) -> Batch:
     """The batch with a row that counts in place of those that do not.
 
     Whatever stands in a masked row, NaN even, can then reach neither values nor gradients.
@@ -34,13 +29,13 @@ def filled(batch: Batch) -> Batch:
 
     def fill(leaf: Array) -> Array:
         mask = jnp.expand_dims(batch.mask, tuple(range(1, leaf.ndim)))
-        return jnp.where(mask, leaf, row_everywhere(leaf, counted)[None])
+        return jnp.where(mask, leaf, replicate_row(leaf, counted)[None])
 
     inputs, targets = jax.tree.map(fill, (batch.inputs, batch.targets))
     return batch._replace(inputs=inputs, targets=targets)
 
 
-def checked(model: Model, data: Any, name: str) -> Batch:
+def as_batch(model: Model, data: Any, name: str) -> Batch:
     """The data a user passed, checked against the model, on the device, as one batch.
 
     Args:
@@ -49,7 +44,7 @@ def checked(model: Model, data: Any, name: str) -> Batch:
         name: What to call them in an error: "data", "validation", …
     """
     if isinstance(data, Batch):
-        checked_rows = checked(model, (data.inputs, data.targets), name)
+        checked_rows = as_batch(model, (data.inputs, data.targets), name)
         return checked_rows._replace(mask=jnp.asarray(data.mask))
     if not isinstance(data, tuple | list) or len(data) != 2:
         kind = type(data).__name__ + (f" of {len(data)}" if isinstance(data, tuple | list) else "")
@@ -60,18 +55,18 @@ def checked(model: Model, data: Any, name: str) -> Batch:
         raise ValueError(
             f"{name} has {rows} rows of inputs but {target_rows} of targets; pass one target per row."
         )
-    require_numbers(f"{name} inputs", inputs)
+    require_numeric(f"{name} inputs", inputs)
     require_finite(f"{name} inputs", inputs, "drop those rows or fill the gaps before training.")
     inputs = as_float_arrays(inputs)
     params = jax.eval_shape(model.init, jax.random.key(0))
     outputs = jax.eval_shape(model.outputs, params.phi, params.psi, inputs)
     try:
-        return whole(inputs, model.likelihood.check(outputs, targets))
+        return full_batch(inputs, model.likelihood.check(outputs, targets))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
-def pieces(batch: Batch, size: int) -> Batch:
+def split_rows(batch: Batch, size: int) -> Batch:
     """The batch cut into pieces of so many rows, stacked on a leading axis; the last is padded."""
     rows = batch.mask.shape[0]
     count = -(-rows // size)

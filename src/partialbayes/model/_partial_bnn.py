@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count, require_kind
-from partialbayes.model._batch import filled
+from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.model._split import defined_order, order_is_known, split_weights, with_latents
 from partialbayes.priors._priors import joint, normal
 from partialbayes.subsets._select import Selection
@@ -58,8 +58,8 @@ def partial_bnn(
         >>> model.split.dim
         105
     """
-    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
-    require_kind("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
+    require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_instance("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
     if prior is not None and not callable(prior):
         raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
     weights = _divide(network, stochastic)
@@ -73,7 +73,7 @@ def partial_bnn(
     )
 
     def init(key: PRNGKey) -> Params:
-        phi, rest = split.split(network.init(key))
+        phi, rest = split.flatten(network.init(key))
         return Params(phi, Psi(rest, likelihood.init(), bound.init()))
 
     def outputs(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
@@ -83,7 +83,7 @@ def partial_bnn(
         return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
-        inputs, targets, mask, _ = filled(batch)
+        inputs, targets, mask, _ = overwrite_masked_rows(batch)
         values = likelihood.log_density(predict(phi, psi, inputs), targets)
         return jnp.where(mask, values, 0.0)
 
@@ -135,7 +135,7 @@ def _latent_prior(latent: Latent) -> tuple[Prior, int]:
     return prior(split), split.dim
 
 
-def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int | None = None) -> Model:
+def with_chunks(model: Model, *, particles: int | None = None, rows: int | None = None) -> Model:
     """The same model, with its particles and rows taken some at a time.
 
     Training, scoring and prediction give the same results to rounding, in memory that grows with the
@@ -143,8 +143,8 @@ def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int |
 
     Args:
         model: The model.
-        particle_chunk: Particles at a time; all of them by default.
-        data_chunk: Rows of data at a time; all of them by default.
+        particles: Particles at a time; all of them by default.
+        rows: Rows of data at a time; all of them by default.
 
     Raises:
         TypeError: ``model`` is not a `Model`.
@@ -153,10 +153,16 @@ def in_chunks(model: Model, particle_chunk: int | None = None, data_chunk: int |
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(pb.in_chunks(model, particle_chunk=50), num_particles=1000)
+        >>> algorithm = pb.ohsmc(pb.model.with_chunks(model, particles=50), num_particles=1000)
     """
-    require_kind("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
-    for name, chunk in (("particle_chunk", particle_chunk), ("data_chunk", data_chunk)):
+    require_instance("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
+    chunks = Chunks(particles, rows)
+    require_chunks(chunks)
+    return model._replace(chunks=chunks)
+
+
+def require_chunks(chunks: Chunks) -> None:
+    """Refuse chunks that are not whole numbers of at least one."""
+    for name, chunk in chunks._asdict().items():
         if chunk is not None:
-            require_count(name, chunk, "or None for everything at once.")
-    return model._replace(chunks=Chunks(particle_chunk, data_chunk))
+            require_positive_int(f"{name} of chunks", chunk, "or None for the default.")

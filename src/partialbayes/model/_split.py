@@ -38,7 +38,7 @@ def split_weights(
             counted; the order of ``params`` by default.
 
     Returns:
-        The split; ``merge(*split(params))`` gives the parameters back exactly. In psi a leaf that
+        The split; ``merge(*flatten(params))`` gives the parameters back exactly. In psi a leaf that
         is stochastic in part holds its other weights as one flat array.
 
     Raises:
@@ -48,7 +48,7 @@ def split_weights(
     Example:
         >>> import jax, partialbayes as pb
         >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))
-        >>> phi, psi = pb.split_weights(params, "**/bias").split(params)
+        >>> phi, psi = pb.model.split_weights(params, "**/bias").flatten(params)
         >>> phi.shape, sorted(psi)
         ((4,), ['layers/0/kernel', 'layers/1/kernel'])
     """
@@ -78,7 +78,7 @@ def split_weights(
     sizes = [int(mask.sum()) for mask in masks]
     starts = np.concatenate([[0], np.cumsum(sizes)])
 
-    def split(params: PyTree) -> tuple[Array, dict[str, Array]]:
+    def flatten(params: PyTree) -> tuple[Array, dict[str, Array]]:
         phi: list[Array] = []
         psi: dict[str, Array] = {}
         for leaf, mask, size, value in zip(leaves, masks, sizes, jax.tree.leaves(params), strict=True):
@@ -111,7 +111,7 @@ def split_weights(
             values.append(piece.reshape(leaf.shape))
         return jax.tree.unflatten(treedef, values)
 
-    return Split(leaves, masks, sum(sizes), split, merge)
+    return Split(leaves, masks, sum(sizes), flatten, merge)
 
 
 def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
@@ -126,7 +126,7 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
     ends = split.dim + np.cumsum([leaf.size for leaf in extra])
 
     def extended(params: PyTree) -> tuple[Array, dict[str, Array]]:
-        phi, psi = split.split(params)
+        phi, psi = split.flatten(params)
         return jnp.concatenate([phi, *(jnp.ravel(latent.start()) for latent in latents)]), psi
 
     def read(phi: Array) -> dict[str, Array]:
@@ -140,7 +140,7 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
         leaves=split.leaves + extra,
         masks=split.masks + tuple(np.ones(leaf.shape, bool) for leaf in extra),
         dim=int(ends[-1]),
-        split=extended,
+        flatten=extended,
         latents=read,
     )
 
@@ -224,11 +224,11 @@ def _require_stochastic(leaves: Sequence[Leaf], masks: Sequence[Any]) -> None:
         raise ValueError(
             "stochastic selects no weight at all; choose among the paths "
             + ", ".join(repr(leaf.path) for leaf in leaves)
-            + ", or train by plain optimisation."
+            + ", or train by plain optimization."
         )
     for leaf, mask in zip(leaves, masks, strict=True):
         if mask.any() and not leaf.is_floating:
             raise ValueError(
                 f"stochastic selects {leaf.path!r}, which holds {leaf.dtype} numbers; "
-                f"only floating-point weights can be random. Leave it out: & ~paths({leaf.path!r})."
+                f"only floating-point weights can be random. Leave it out: & ~glob({leaf.path!r})."
             )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import require_kind
+from partialbayes._utils.checks import require_instance
 from partialbayes._utils.jaxprs import evaluate
 from partialbayes.types import Network
 
@@ -28,7 +28,7 @@ def bfloat16_matmuls(network: Network) -> Network:
         >>> network = pb.networks.bfloat16_matmuls(pb.mlp([2, 100, 1]))
         >>> model = pb.partial_bnn(network, "layers/0/*", pb.bernoulli())
     """
-    require_kind("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
+    require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         arguments = (params, inputs)

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Network, PRNGKey
 
 
-@recorded("networks.mlp")
+@serializable_builder("networks.mlp")
 def mlp(
     sizes: Sequence[int],
     activation: Callable[[Array], Array] = jax.nn.gelu,
@@ -29,7 +29,7 @@ def mlp(
         activation: Applied after every layer but the last.
         initial_bias: Standard deviation of the hidden layers' biases at the start. With 0 all units
             of the first layer bend at the origin and have to be trained apart. The spread of the
-            inputs, so 1 if they are standardised, lays the bends over the data: with only one or two
+            inputs, so 1 if they are standardized, lays the bends over the data: with only one or two
             inputs that matters.
 
     Raises:
@@ -43,7 +43,7 @@ def mlp(
     if len(sizes) < 2:
         raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
     for size in sizes:
-        require_count("every entry of sizes", size, "for example mlp([2, 50, 1]).")
+        require_positive_int("every entry of sizes", size, "for example mlp([2, 50, 1]).")
     if not 0.0 <= initial_bias < math.inf:
         raise ValueError(
             f"initial_bias is a standard deviation, so finite and at least 0, not {initial_bias!r}."

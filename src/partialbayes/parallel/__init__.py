@@ -3,8 +3,8 @@
 It may import `types` and `_utils`.
 """
 
-from partialbayes.parallel._hosts import initialise, rows_of_all
+from partialbayes.parallel._hosts import allgather_rows, initialize
 from partialbayes.parallel._mesh import mesh
 from partialbayes.parallel._sweep import sweep
 
-__all__ = ["initialise", "mesh", "rows_of_all", "sweep"]
+__all__ = ["allgather_rows", "initialize", "mesh", "sweep"]

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import num_rows, require_count
+from partialbayes._utils.checks import num_rows, require_positive_int
 
 
-def initialise(
+def initialize(
     coordinator: str | None = None,
     *,
     num_processes: int | None = None,
@@ -57,14 +57,14 @@ def initialise(
     Example:
         >>> import partialbayes as pb
         >>> try:  # which one is this?
-        ...     pb.parallel.initialise("127.0.0.1:8476", num_processes=2)
+        ...     pb.parallel.initialize("127.0.0.1:8476", num_processes=2)
         ... except ValueError as error:
         ...     print(error)
         process_id is needed: JAX found no Slurm or other cluster that says it.
     """
-    require_count("timeout", timeout, "a number of seconds.")
-    require_count("heartbeat_timeout", heartbeat_timeout, "a number of seconds.")
-    address, count, number, devices = _found(coordinator, num_processes, process_id, timeout)
+    require_positive_int("timeout", timeout, "a number of seconds.")
+    require_positive_int("heartbeat_timeout", heartbeat_timeout, "a number of seconds.")
+    address, count, number, devices = _find_cluster(coordinator, num_processes, process_id, timeout)
     if number > 0:
         _require_reachable(address, timeout)
     jax.distributed.initialize(
@@ -80,7 +80,7 @@ def initialise(
     _require_same_versions(count, number, timeout)
 
 
-def _found(
+def _find_cluster(
     coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
 ) -> tuple[str, int, int, Any]:
     """Where and who: what was passed, and for the rest what JAX can find out."""
@@ -142,7 +142,7 @@ def _require_same_versions(count: int, number: int, timeout: int) -> None:
         raise RuntimeError(verdict)
 
 
-def rows_of_all(rows: PyTree) -> PyTree:
+def allgather_rows(rows: PyTree) -> PyTree:
     """The rows of every process, in the order of the processes, from those that each has read.
 
     Each host reads its own files; what `fit`, `refine` and `predict` take is the same on every host.
@@ -155,7 +155,7 @@ def rows_of_all(rows: PyTree) -> PyTree:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> x, y = pb.parallel.rows_of_all((np.zeros((8, 2)), np.zeros(8)))  # one process: its own
+        >>> x, y = pb.parallel.allgather_rows((np.zeros((8, 2)), np.zeros(8)))  # one process: its own
         >>> x.shape
         (8, 2)
     """
@@ -180,7 +180,7 @@ def is_shared(array: Any) -> bool:
     return isinstance(array, jax.Array) and not array.is_fully_addressable
 
 
-def on_host(array: Any) -> np.ndarray:
+def to_numpy(array: Any) -> np.ndarray:
     """All of an array in this host's memory; every process of a shared one has to ask."""
     if is_shared(array) and not array.is_fully_replicated:
         from jax.experimental import multihost_utils
@@ -189,12 +189,12 @@ def on_host(array: Any) -> np.ndarray:
     return np.asarray(array)
 
 
-def brought_home(tree: PyTree) -> PyTree:
+def gather_to_host(tree: PyTree) -> PyTree:
     """What is shared as arrays of this process alone, whole; the rest as it is."""
-    return jax.tree.map(lambda leaf: jnp.asarray(on_host(leaf)) if is_shared(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(to_numpy(leaf)) if is_shared(leaf) else leaf, tree)
 
 
-def agreed(number: int, shared: bool) -> int:
+def broadcast_from_process_zero(number: int, shared: bool) -> int:
     """What process 0 has decided, where processes run as one; a clock tells each something else."""
     if not shared:
         return number
@@ -204,7 +204,7 @@ def agreed(number: int, shared: bool) -> int:
 
 
 @contextmanager
-def told_of_losses(remedy: Callable[[], str]) -> Iterator[None]:
+def explain_lost_process(remedy: Callable[[], str]) -> Iterator[None]:
     """Say what it means when a computation that several processes share fails."""
     try:
         yield

@@ -8,15 +8,15 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
-from partialbayes._utils.checks import require_count, require_kind
-from partialbayes.parallel._sharding import DATA, PARTICLE, PSI, parts_of
+from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes.parallel._sharding import DATA, PARTICLE, PSI, num_parts
 from partialbayes.types import Algorithm, Particles
 
 
 def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
     """Devices in rows and columns, for the ``mesh`` of `fit`, `refine` and `predict`.
 
-    Particles are divided over ``particle``, the rows of a batch over ``data``, and ψ with its optimiser
+    Particles are divided over ``particle``, the rows of a batch over ``data``, and ψ with its optimizer
     over ``psi``: each weight along its longest axis that can be divided evenly, so that a ψ too large
     for one device is kept in parts, and sent where a layer needs it. Every device has all of the
     log-weights, so that there is one resampling of the whole cloud, and one run gives what it would
@@ -38,9 +38,9 @@ def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
         >>> pb.parallel.mesh(particle=1).axis_names
         ('particle', 'data', 'psi')
     """
-    require_count("particle", particle, "into how many parts the particles are divided.")
-    require_count("data", data, "into how many parts the rows are divided.")
-    require_count("psi", psi, "into how many parts ψ is divided.")
+    require_positive_int("particle", particle, "into how many parts the particles are divided.")
+    require_positive_int("data", data, "into how many parts the rows are divided.")
+    require_positive_int("psi", psi, "into how many parts ψ is divided.")
     devices, needed = jax.devices(), particle * data * psi
     if needed > len(devices):
         raise ValueError(
@@ -52,11 +52,11 @@ def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
     return Mesh(shaped, (PARTICLE, DATA, PSI), axis_types=(AxisType.Auto,) * 3)
 
 
-def checked_mesh(mesh: Any) -> Mesh | None:
+def as_mesh(mesh: Any) -> Mesh | None:
     """The mesh a user passed, with axes that the compiler may divide along; None stays None."""
     if mesh is None:
         return None
-    require_kind("mesh", mesh, Mesh, "for example parallel.mesh(particle=4).")
+    require_instance("mesh", mesh, Mesh, "for example parallel.mesh(particle=4).")
     unknown = [name for name in mesh.axis_names if name not in (PARTICLE, DATA, PSI)]
     if unknown:
         raise ValueError(
@@ -79,7 +79,7 @@ def require_divisible(mesh: Mesh | None, algorithm: Algorithm) -> None:
 
 def require_even(mesh: Mesh | None, num_particles: int) -> None:
     """Complain if so many particles cannot be divided evenly over the mesh."""
-    parts = parts_of(mesh, PARTICLE)
+    parts = num_parts(mesh, PARTICLE)
     if num_particles % parts:
         raise ValueError(
             f"num_particles is {num_particles}, which the mesh's axis {PARTICLE!r} of {parts} devices "

@@ -1,10 +1,10 @@
 """How one run is divided over a mesh of devices: by annotation, the functions stay what they are.
 
 A mesh has an axis ``particle``, an axis ``data``, an axis ``psi``, or several of them. Particles are
-divided over the first, the rows of a batch over the second, the weights of ψ and its optimiser over
+divided over the first, the rows of a batch over the second, the weights of ψ and its optimizer over
 the third; log-weights and all the rest are on every device. Here are the
 annotations, for the few places where the compiler needs to be told. They look at the mesh that is in
-force where a function is traced (`on`), and without one they change nothing.
+force where a function is traced (`use_mesh`), and without one they change nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tree = TypeVar("Tree", bound=PyTree)
 
 
 @contextmanager
-def on(mesh: Mesh | None) -> Iterator[None]:
+def use_mesh(mesh: Mesh | None) -> Iterator[None]:
     """What is traced inside this block is for this mesh; None for the default device."""
     if mesh is None:
         yield
@@ -43,23 +43,23 @@ def axis_size(axis: str) -> int:
     return int(dict(jax.sharding.get_abstract_mesh().shape).get(axis, 1))
 
 
-def over_particles(values: Float[Array, "particle ..."]) -> Float[Array, "particle ..."]:
+def shard_particles(values: Float[Array, "particle ..."]) -> Float[Array, "particle ..."]:
     """The first axis divided over ``particle``, where it can be divided evenly."""
-    return _divided(values, PARTICLE)
+    return _shard_first_axis(values, PARTICLE)
 
 
-def over_data(tree: Tree) -> Tree:
+def shard_data(tree: Tree) -> Tree:
     """The first axis of every leaf divided over ``data``, where it can be divided evenly."""
-    divided: Tree = jax.tree.map(lambda leaf: _divided(leaf, DATA), tree)
+    divided: Tree = jax.tree.map(lambda leaf: _shard_first_axis(leaf, DATA), tree)
     return divided
 
 
-def everywhere(array: Array) -> Array:
+def replicate(array: Array) -> Array:
     """All of it on every device."""
-    return array if jax.sharding.get_abstract_mesh().empty else _constrained(array, _spec())
+    return array if jax.sharding.get_abstract_mesh().empty else _with_constraint(array, _spec())
 
 
-def row_everywhere(array: Array, index: Int[Array, ""]) -> Array:
+def replicate_row(array: Array, index: Int[Array, ""]) -> Array:
     """``array[index]``, without all the other rows being sent to every device to find it."""
     if axis_size(DATA) == 1:
         return array[index]
@@ -67,48 +67,48 @@ def row_everywhere(array: Array, index: Int[Array, ""]) -> Array:
     return jnp.where(chosen, array, jnp.zeros((), array.dtype)).sum(axis=0, dtype=array.dtype)
 
 
-def _divided(array: Array, axis: str) -> Array:
+def _shard_first_axis(array: Array, axis: str) -> Array:
     size = axis_size(axis)
     if size == 1 or array.shape[0] % size:
         return array
     free = (PartitionSpec.UNCONSTRAINED,) * (array.ndim - 1)
-    return _constrained(array, _spec(axis, *free))
+    return _with_constraint(array, _spec(axis, *free))
 
 
-def arranged(tree: Tree) -> Tree:
+def constrain(tree: Tree) -> Tree:
     """Every cloud of particles divided over ``particle``, every ψ over ``psi``, all else everywhere."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
-    return _constrained(tree, _specs(tree, axis_size(PARTICLE), axis_size(PSI)))
+    return _with_constraint(tree, _specs(tree, axis_size(PARTICLE), axis_size(PSI)))
 
 
-def placed(mesh: Mesh | None, tree: Tree) -> Tree:
+def put_on_mesh(mesh: Mesh | None, tree: Tree) -> Tree:
     """The same, for arrays at hand: they are sent to the devices of the mesh."""
     if mesh is None:
         return tree
-    return _sent(mesh, tree, _specs(tree, parts_of(mesh, PARTICLE), parts_of(mesh, PSI)))
+    return _put(mesh, tree, _specs(tree, num_parts(mesh, PARTICLE), num_parts(mesh, PSI)))
 
 
-def rows_placed(mesh: Mesh | None, tree: Tree) -> Tree:
+def shard_rows(mesh: Mesh | None, tree: Tree) -> Tree:
     """Rows at hand, divided over ``data`` where they can be divided evenly."""
     if mesh is None:
         return tree
-    parts = parts_of(mesh, DATA)
+    parts = num_parts(mesh, DATA)
 
     def spec(leaf: Array) -> PartitionSpec:
         return _spec(DATA) if parts > 1 and leaf.ndim and leaf.shape[0] % parts == 0 else _spec()
 
-    return _sent(mesh, tree, jax.tree.map(spec, tree))
+    return _put(mesh, tree, jax.tree.map(spec, tree))
 
 
-def parts_of(mesh: Mesh | None, axis: str) -> int:
+def num_parts(mesh: Mesh | None, axis: str) -> int:
     """How many parts a mesh has along an axis; one if it has no such axis, or there is no mesh."""
     return 1 if mesh is None else int(dict(mesh.shape).get(axis, 1))
 
 
 def _specs(tree: PyTree, parts: int, psi_parts: int) -> PyTree:
     def of(node: Array | Particles | Psi) -> PyTree:
-        if isinstance(node, Psi):  # also in the optimiser, whose moments are shaped as ψ is
+        if isinstance(node, Psi):  # also in the optimizer, whose moments are shaped as ψ is
             return jax.tree.map(partial(_weight_spec, psi_parts), node)
         if not isinstance(node, Particles):
             return _spec()
@@ -130,7 +130,7 @@ def _weight_spec(parts: int, leaf: Array) -> PartitionSpec:
     return _spec(*(None for _ in range(longest)), PSI)
 
 
-def _sent(mesh: Mesh, tree: Tree, specs: PyTree) -> Tree:
+def _put(mesh: Mesh, tree: Tree, specs: PyTree) -> Tree:
     there: Tree = jax.device_put(tree, jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs))
     return there
 
@@ -142,6 +142,6 @@ def _spec(*axes: Any) -> PartitionSpec:
     return PartitionSpec(*axes)  # type: ignore[no-untyped-call]
 
 
-def _constrained(tree: Tree, specs: PyTree) -> Tree:
+def _with_constraint(tree: Tree, specs: PyTree) -> Tree:
     constrained: Tree = jax.lax.with_sharding_constraint(tree, specs)  # type: ignore[no-untyped-call]
     return constrained

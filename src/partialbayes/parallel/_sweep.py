@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def sweep(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int | None = None
+    function: Callable[[Task], Result], tasks: Sequence[Task], *, n_jobs: int | None = None
 ) -> Iterator[tuple[Task, Result]]:
     """Call a function on each task, and give every task with its result as they come.
 
@@ -26,28 +26,28 @@ def sweep(
         function: What to do. It and its results go between processes: let it return NumPy arrays,
             numbers or a `Fit`, and take a seed, not a typed key.
         tasks: What to do it on.
-        jobs: How many at a time. By default as many as joblib was told to use; if it was told
+        n_jobs: How many at a time. By default as many as joblib was told to use; if it was told
             nothing, one for each processor of this machine, or of the cluster. One local job is
             done in this process.
 
     Raises:
-        ValueError: ``jobs`` is not a whole number of at least 1.
+        ValueError: ``n_jobs`` is not a whole number of at least 1.
         TypeError: ``function`` cannot be sent to the workers of a cluster.
         ImportError: joblib is not there; scikit-learn brings it.
 
     Example:
         >>> import partialbayes as pb
-        >>> squares = pb.parallel.sweep(lambda number: number**2, [1, 2, 3], jobs=1)
+        >>> squares = pb.parallel.sweep(lambda number: number**2, [1, 2, 3], n_jobs=1)
         >>> dict(squares)  # as they come, so not always in order
         {1: 1, 2: 4, 3: 9}
     """
-    if jobs is not None:
-        require_count("jobs", jobs, "or None for as many as there are processors.")
-    return _sweep(function, tasks, jobs)
+    if n_jobs is not None:
+        require_positive_int("n_jobs", n_jobs, "or None for as many as there are processors.")
+    return _sweep(function, tasks, n_jobs)
 
 
 def _sweep(
-    function: Callable[[Task], Result], tasks: Sequence[Task], jobs: int | None
+    function: Callable[[Task], Result], tasks: Sequence[Task], n_jobs: int | None
 ) -> Iterator[tuple[Task, Result]]:
     try:
         import joblib
@@ -58,8 +58,8 @@ def _sweep(
     backend, told = get_active_backend()
     is_local = type(backend).__name__ == "LokyBackend"  # joblib's own, unless it is told otherwise
     if is_local:
-        jobs = min(jobs or joblib.effective_n_jobs(told or _processors()), len(tasks))
-        if jobs <= 1:
+        n_jobs = min(n_jobs or joblib.effective_n_jobs(told or _processors()), len(tasks))
+        if n_jobs <= 1:
             yield from ((task, function(task)) for task in tasks)
             return
     if not is_local and not getattr(backend, "uses_threads", False):
@@ -67,13 +67,15 @@ def _sweep(
     setting: AbstractContextManager[dict[str, Any]]
     setting = _one_thread_each() if is_local else nullcontext({})
     with setting as workers:
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, **workers)
-        calls = (joblib.delayed(_numbered)(function, *pair) for pair in enumerate(tasks))
+        parallel = joblib.Parallel(
+            n_jobs=n_jobs, return_as="generator_unordered", batch_size=1, **workers
+        )
+        calls = (joblib.delayed(_number_tasks)(function, *pair) for pair in enumerate(tasks))
         for number, result in parallel(calls):
             yield tasks[number], result
 
 
-def _numbered(function: Callable[[Task], Result], number: int, task: Task) -> tuple[int, Result]:
+def _number_tasks(function: Callable[[Task], Result], number: int, task: Task) -> tuple[int, Result]:
     """The result with the number of its task, so that the task need not travel back."""
     return number, function(task)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from partialbayes.analysis._advise import Advice
+from partialbayes.analysis._advise import SubsetComparison
 from partialbayes.plots import _style as style
 
 
-def advice(found: Advice, ax: Any = None) -> Any:
+def advice(found: SubsetComparison, ax: Any = None) -> Any:
     """Held-out NLPD of every candidate with its standard error, the best at the top.
 
     Args:
@@ -18,18 +18,18 @@ def advice(found: Advice, ax: Any = None) -> Any:
     Example:
         >>> import partialbayes as pb
         >>> rows = [
-        ...     pb.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0),
-        ...     pb.Candidate("none (MAP)", None, 0, 1.4, 0.1, 0.2, 0.05, float("nan"), 1.0),
+        ...     pb.analysis.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0),
+        ...     pb.analysis.Candidate("none (MAP)", None, 0, 1.4, 0.1, 0.2, 0.05, float("nan"), 1.0),
         ... ]
-        >>> ax = pb.plots.advice(pb.Advice(tuple(rows), rows[0]))
+        >>> ax = pb.plots.advice(pb.analysis.SubsetComparison(tuple(rows), rows[0]))
     """
     ax = style.axes(ax, size=(5.6, 1.3 + 0.36 * len(found.rows)))
     for place, row in enumerate(found.rows):
         if row.name == found.recommended.name:
-            colour = style.RED
+            color = style.RED
         else:
-            colour = style.SOFT if row.subset is None else style.BLUE
-        bar = {"color": colour, "fmt": "o", "markersize": 6, "elinewidth": 1.8}
+            color = style.SOFT if row.subset is None else style.BLUE
+        bar = {"color": color, "fmt": "o", "markersize": 6, "elinewidth": 1.8}
         ax.errorbar(row.nlpd, place, xerr=row.standard_error, **bar)
     best = next(row for row in found.rows if row.subset is not None)
     ax.axvline(best.nlpd, color=style.SOFT, linewidth=1.0, linestyle="--", zorder=0)

@@ -32,10 +32,10 @@ def marginals(
     Example:
         >>> import jax, partialbayes as pb
         >>> values = jax.random.normal(jax.random.key(0), (100, 3))
-        >>> ax = pb.plots.marginals(pb.Particles(values, jax.numpy.full(100, -4.6)))
+        >>> ax = pb.plots.marginals(pb.types.Particles(values, jax.numpy.full(100, -4.6)))
     """
     values, weights = _flat(particles)
-    dims = _checked_dims(dims, values.shape[1], 10)
+    dims = _require_dims(dims, values.shape[1], 10)
     labels = _labels(dims, names)
     ax = style.axes(ax, size=(4.8, 1.2 + 0.38 * len(dims)))
     bases = np.arange(len(dims))[::-1]
@@ -78,10 +78,10 @@ def pairs(
     Example:
         >>> import jax, partialbayes as pb
         >>> values = jax.random.normal(jax.random.key(0), (100, 2))
-        >>> ax = pb.plots.pairs(pb.Particles(values, jax.numpy.full(100, -4.6)))
+        >>> ax = pb.plots.pairs(pb.types.Particles(values, jax.numpy.full(100, -4.6)))
     """
     values, weights = _flat(particles)
-    dims = _checked_dims(dims, values.shape[1], 4)
+    dims = _require_dims(dims, values.shape[1], 4)
     labels = _labels(dims, names)
     if len(dims) == 2:
         ax = style.axes(ax, size=(4.0, 3.8))
@@ -134,9 +134,9 @@ def flow(
         >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., callbacks=[seen]) fills it
         >>> for step in (100, 200):
         ...     values = jax.random.normal(jax.random.key(step), (50, 2))
-        ...     particles = pb.Particles(values, jax.numpy.full(50, -3.9))
+        ...     particles = pb.types.Particles(values, jax.numpy.full(50, -3.9))
         ...     seen.steps.append(step)
-        ...     seen.posteriors.append(pb.Posterior(None, particles))
+        ...     seen.posteriors.append(pb.types.Posterior(None, particles))
         >>> len(pb.plots.flow(seen))
         2
     """
@@ -145,7 +145,7 @@ def flow(
     count = min(panels, len(snapshots.steps))
     chosen = np.unique(np.linspace(0, len(snapshots.steps) - 1, count).round().astype(int))
     clouds = [_flat(snapshots.posteriors[index].particles) for index in chosen]
-    pair = list(_checked_dims(dims, clouds[0][0].shape[1], 2))
+    pair = list(_require_dims(dims, clouds[0][0].shape[1], 2))
     places = style.panels(ax, len(chosen), size=(2.7, 2.7))
     seen = np.concatenate([values[weights > 0][:, pair] for values, weights in clouds])
     low, high = np.quantile(seen, [0.002, 0.998], axis=0)
@@ -171,7 +171,7 @@ def _flat(particles: Particles) -> tuple[Any, Any]:
     return values, weights / weights.sum()
 
 
-def _checked_dims(dims: Sequence[int] | None, there: int, most: int) -> list[int]:
+def _require_dims(dims: Sequence[int] | None, there: int, most: int) -> list[int]:
     chosen = list(range(min(most, there))) if dims is None else list(dims)
     if not chosen or any(not 0 <= dim < there for dim in chosen):
         raise ValueError(f"dims is {dims!r}, but φ has the coordinates 0 to {there - 1}.")

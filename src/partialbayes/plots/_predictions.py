@@ -12,7 +12,7 @@ import numpy as np
 from partialbayes.plots import _style as style
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
-from partialbayes.types import Model, Particles, Posterior
+from partialbayes.types import Chunks, Model, Particles, Posterior
 
 
 def predictive_bands(
@@ -116,7 +116,7 @@ def decision_boundary(
     resolution: int = 100,
     ax: Any = None,
 ) -> Any:
-    """Where the classes of two inputs lie: the mixture as colour, single particles as lines.
+    """Where the classes of two inputs lie: the mixture as color, single particles as lines.
 
     Args:
         model: A classification of two inputs.
@@ -149,16 +149,16 @@ def decision_boundary(
     left, right, bottom, top = limits
     across, up = np.meshgrid(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
     grid = np.stack([across.ravel(), up.ravel()], axis=1)
-    probabilities = np.asarray(predict(model, posterior, grid, data_chunk=2048).probabilities)
+    probabilities = np.asarray(predict(model, posterior, grid, chunks=Chunks(rows=2048)).probabilities)
     classes = probabilities.shape[-1]
-    drawn = predict(model, _drawn(posterior, samples), grid, data_chunk=2048)
+    drawn = predict(model, _draw(posterior, samples), grid, chunks=Chunks(rows=2048))
     single = np.asarray(drawn.components().mean)
 
     ax = style.axes(ax, size=(4.6, 4.0))
     ax.grid(visible=False)
     square = across.shape
     if classes == 2:
-        colours: tuple[str, ...] = ("#7f3b08", "#2d004b")  # the ends of the map
+        colors: tuple[str, ...] = ("#7f3b08", "#2d004b")  # the ends of the map
         level = probabilities[:, 1].reshape(square)
         shown = ax.contourf(across, up, level, np.linspace(0, 1, 21), cmap="PuOr", alpha=0.85)
         bar = ax.figure.colorbar(shown, ax=ax, ticks=[0, 0.5, 1], shrink=0.8)
@@ -169,8 +169,8 @@ def decision_boundary(
     else:
         from matplotlib.colors import to_rgb
 
-        colours = tuple(style.COLOURS[index % len(style.COLOURS)] for index in range(classes))
-        image = 1.0 - 0.5 * (1.0 - probabilities @ np.asarray([to_rgb(name) for name in colours]))
+        colors = tuple(style.COLORS[index % len(style.COLORS)] for index in range(classes))
+        image = 1.0 - 0.5 * (1.0 - probabilities @ np.asarray([to_rgb(name) for name in colors]))
         ax.imshow(image.reshape(*square, 3), extent=limits, origin="lower", aspect="auto")
         # A class against the best of the others: zero on its boundary.
         lines = [
@@ -186,7 +186,7 @@ def decision_boundary(
         for label in range(classes):
             chosen = inputs[labels == label]
             edge = {"edgecolors": "white", "linewidths": 0.6}
-            ax.scatter(*chosen.T, s=18, color=colours[label], label=f"class {label}", **edge)
+            ax.scatter(*chosen.T, s=18, color=colors[label], label=f"class {label}", **edge)
         style.legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=min(classes, 4))
     ax.set(xticks=[], yticks=[], xlim=limits[:2], ylim=limits[2:])
     ax.spines[:].set_visible(False)
@@ -203,7 +203,7 @@ def _column(inputs: Any) -> Any:
     return np.ravel(array)
 
 
-def _drawn(posterior: Posterior, number: int) -> Posterior:
+def _draw(posterior: Posterior, number: int) -> Posterior:
     """So many particles drawn by weight, as an ensemble of single ones where it is one."""
     psi, (values, log_weights) = posterior
     chosen = jax.random.categorical(jax.random.key(0), log_weights.ravel(), shape=(number,))

@@ -1,4 +1,4 @@
-"""The look of every picture, in one place: few lines, soft grid, colours that all can tell apart."""
+"""The look of every picture, in one place: few lines, soft grid, colors that all can tell apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#CC79A7",
     "#56B4E9",
 )
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
+COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 INK, SOFT = "#22303c", "#9aa5ad"
 
 
@@ -28,11 +28,11 @@ def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (
         _, ax = pyplot.subplots(rows, columns, figsize=figure_size, layout="constrained", squeeze=False)
         ax = ax[0, 0] if rows == columns == 1 else ax
     for one in np.ravel(np.asarray(ax, dtype=object)):
-        styled(one)
+        style_axes(one)
     return ax
 
 
-def styled(ax: Any) -> Any:
+def style_axes(ax: Any) -> Any:
     """Give axes the common look."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(SOFT)
@@ -57,7 +57,7 @@ def panels(ax: Any, number: int, size: tuple[float, float] = (3.6, 3.0)) -> list
         given = list(np.ravel(np.asarray(ax, dtype=object)))
         if len(given) != number:
             raise ValueError(f"ax holds {len(given)} axes; this picture needs {number}.")
-        return [styled(one) for one in given]
+        return [style_axes(one) for one in given]
     columns = number if number <= 5 else 4
     rows = -(-number // columns)
     made = np.ravel(np.asarray(axes(None, rows, columns, size), dtype=object))

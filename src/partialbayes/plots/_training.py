@@ -31,19 +31,19 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> history = pb.types.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
         >>> ax = pb.plots.trace(history, "loss")
     """
-    if name not in history.steps:
-        recorded = ", ".join(sorted(history.steps))
+    if name not in history.metrics:
+        recorded = ", ".join(sorted(history.metrics))
         raise ValueError(f"name is {name!r}, but this run recorded only {recorded}.")
     ax = style.axes(ax)
-    values = np.asarray(history.steps[name])
+    values = np.asarray(history.metrics[name])
     steps = np.arange(1, len(values) + 1)
     width = len(values) // 50
     is_long = width > 1
-    colour = style.SKY if is_long else style.BLUE
-    ax.plot(steps, values, color=colour, linewidth=0.8, alpha=0.6 if is_long else 1.0)
+    color = style.SKY if is_long else style.BLUE
+    ax.plot(steps, values, color=color, linewidth=0.8, alpha=0.6 if is_long else 1.0)
     if is_long:
         windows = np.lib.stride_tricks.sliding_window_view(values, width)
         middle = np.arange(len(windows)) + 1 + width // 2
@@ -66,13 +66,14 @@ def validation(history: History, ax: Any = None) -> Any:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.History({"loss": np.ones(9)}, np.array([3, 6, 9]), np.array([2.0, 1.0, 1.5]), 6)
+        >>> scores = np.array([2.0, 1.0, 1.5])
+        >>> history = pb.types.History({"loss": np.ones(9)}, np.array([3, 6, 9]), scores, best_step=6)
         >>> ax = pb.plots.validation(history)
     """
     if len(history.validation_nlpd) == 0:
         raise ValueError("this run had no validation data; pass validation= to fit.")
     ax = style.axes(ax)
-    scores, steps = np.asarray(history.validation_nlpd), np.asarray(history.evaluated)
+    scores, steps = np.asarray(history.validation_nlpd), np.asarray(history.eval_steps)
     ax.plot(steps, scores, color=style.BLUE, linewidth=1.4)
     best = steps == history.best_step
     ax.plot(steps[best], scores[best], "o", color=style.RED, label=f"kept, step {history.best_step}")
@@ -101,18 +102,18 @@ def ancestry(history: History, ax: Any = None) -> Any:
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> steps = {"ancestors": np.full(9, 5.0), "ess": np.full(9, 6.0)}
-        >>> ax = pb.plots.ancestry(pb.History(steps, np.zeros(0, int), np.zeros(0), 9))
+        >>> ax = pb.plots.ancestry(pb.types.History(steps, np.zeros(0, int), np.zeros(0), 9))
     """
-    if "ancestors" not in history.steps:
+    if "ancestors" not in history.metrics:
         raise ValueError("this run recorded no ancestors: its method does not resample.")
     ax = style.axes(ax)
-    steps = np.arange(1, len(history.steps["ancestors"]) + 1)
-    if "ess" in history.steps:
+    steps = np.arange(1, len(history.metrics["ancestors"]) + 1)
+    if "ess" in history.metrics:
         ax.plot(
-            steps, history.steps["ess"], color=style.SKY, linewidth=1.0, label="effective sample size"
+            steps, history.metrics["ess"], color=style.SKY, linewidth=1.0, label="effective sample size"
         )
     ax.plot(
-        steps, history.steps["ancestors"], color=style.BLUE, linewidth=1.2, label="distinct ancestors"
+        steps, history.metrics["ancestors"], color=style.BLUE, linewidth=1.2, label="distinct ancestors"
     )
     ax.set(xlabel="step", title="Ancestry")
     ax.set_ylim(bottom=0.0)
@@ -122,8 +123,8 @@ def ancestry(history: History, ax: Any = None) -> Any:
 
 def curves(history: History) -> list[str]:
     """Which of the recorded numbers to look at first."""
-    names: list[str] = [name for name in ("loss", "ess", "acceptance") if name in history.steps]
-    if "acceptance" in names and np.all(history.steps["acceptance"] == 1.0):
+    names: list[str] = [name for name in ("loss", "ess", "acceptance") if name in history.metrics]
+    if "acceptance" in names and np.all(history.metrics["acceptance"] == 1.0):
         names.remove("acceptance")  # of a kernel that rejects nothing
     return names
 
@@ -140,7 +141,7 @@ def training(history: History, ax: Any = None) -> list[Any]:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> history = pb.types.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
         >>> len(pb.plots.training(history))
         1
     """

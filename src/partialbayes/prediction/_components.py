@@ -40,7 +40,7 @@ def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chun
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), members)
 
 
-def without_weightless(posterior: Posterior) -> Posterior:
+def replace_zero_weight_particles(posterior: Posterior) -> Posterior:
     """The same mixture, each component of weight zero made a copy of the heaviest one.
 
     It still counts for nothing, and whatever it held, NaN even, can no longer reach a result.

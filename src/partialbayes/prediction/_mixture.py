@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes.model._batch import whole
+from partialbayes.model._batch import full_batch
 from partialbayes.prediction._components import (
     components,
     over_components,
     over_rows,
-    without_weightless,
+    replace_zero_weight_particles,
 )
-from partialbayes.types import Batch, Model, Particles, Phi, Posterior, PRNGKey, Psi
+from partialbayes.types import Batch, Chunks, Model, Particles, Phi, Posterior, PRNGKey, Psi
 
-_compiled = partial(jax.jit, static_argnames=("model", "data_chunk", "particle_chunk"))
+_compiled = partial(jax.jit, static_argnames=("model", "chunks"))
 
 
 class MixtureMoments(NamedTuple):
@@ -32,13 +32,13 @@ class MixtureMoments(NamedTuple):
 
     Attributes:
         mean: Σ_j w_j E[y | φ_j]; the probability of class one, or of each class.
-        aleatoric: Σ_j w_j Var[y | φ_j], the noise that stays however much data there is.
-        epistemic: Variance between particles of E[y | φ_j]: the part more data would remove.
+        aleatoric_variance: Σ_j w_j Var[y | φ_j], the noise that stays however much data there is.
+        epistemic_variance: Variance between particles of E[y | φ_j]: the part more data would remove.
     """
 
     mean: Float[Array, "example ..."]
-    aleatoric: Float[Array, "example ..."]
-    epistemic: Float[Array, "example ..."]
+    aleatoric_variance: Float[Array, "example ..."]
+    epistemic_variance: Float[Array, "example ..."]
 
 
 class Classes(NamedTuple):
@@ -80,11 +80,10 @@ def moments(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> MixtureMoments:
     """Mean and variance, the latter in its two parts."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
 
     def accumulated(psi: Psi, values: Array, log_weights: Array, inputs: PyTree) -> _Accumulated:
         def one(phi: Phi) -> tuple[Array, Array]:
@@ -103,11 +102,11 @@ def moments(
             lambda psi, values, log_weights: accumulated(psi, values, log_weights, inputs),
             _merge,
             posterior,
-            particle_chunk,
+            chunks.particles,
         )
         return MixtureMoments(result.mean, result.within / result.weight, result.between / result.weight)
 
-    return over_rows(rows, inputs, data_chunk)
+    return over_rows(rows, inputs, chunks.rows)
 
 
 @_compiled
@@ -115,22 +114,21 @@ def log_density(
     model: Model,
     posterior: Posterior,
     data: Batch,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> Float[Array, " example"]:
     """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) of data that have been checked."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
 
     def rows(pair: tuple[PyTree, PyTree]) -> Array:
-        batch = whole(*pair)
+        batch = full_batch(*pair)
 
         def partial_sum(psi: Psi, values: Array, log_weights: Array) -> Array:
             log_densities = jax.vmap(lambda phi: model.log_likelihood(phi, psi, batch))(values)
             return jax.nn.logsumexp(log_densities + log_weights[:, None], axis=0)
 
-        return over_components(partial_sum, jnp.logaddexp, posterior, particle_chunk)
+        return over_components(partial_sum, jnp.logaddexp, posterior, chunks.particles)
 
-    return over_rows(rows, (data.inputs, data.targets), data_chunk)
+    return over_rows(rows, (data.inputs, data.targets), chunks.rows)
 
 
 @_compiled
@@ -138,17 +136,16 @@ def classes(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> Classes:
     """Class probabilities and the two parts of their entropy."""
     assert model.likelihood.probabilities is not None
     of_parameters = model.likelihood.probabilities
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
     weights = jnp.exp(posterior.particles.log_weights.ravel())
 
     def rows(inputs: PyTree) -> Classes:
-        parameters = components(model, posterior, inputs, particle_chunk)
+        parameters = components(model, posterior, inputs, chunks.particles)
         each = jax.vmap(of_parameters)(parameters)
         mixed = jnp.tensordot(weights, each, 1)
         expected = jnp.tensordot(weights, jax.scipy.special.entr(each).sum(axis=-1), 1)
@@ -156,7 +153,7 @@ def classes(
         divergences = jax.scipy.special.rel_entr(each, mixed[None]).sum(axis=-1)
         return Classes(mixed, expected, jnp.tensordot(weights, divergences, 1))
 
-    return over_rows(rows, inputs, data_chunk)
+    return over_rows(rows, inputs, chunks.rows)
 
 
 @_compiled
@@ -165,18 +162,17 @@ def cdf(
     posterior: Posterior,
     inputs: PyTree,
     targets: Array,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> Float[Array, "example ..."]:
     """Σ_j w_j P(Y ≤ y | φ_j), entry by entry."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
 
     def rows(pair: tuple[PyTree, Array]) -> Array:
         inputs, targets = pair
-        parameters = components(model, posterior, inputs, particle_chunk)
+        parameters = components(model, posterior, inputs, chunks.particles)
         return _cdf(model, posterior, parameters, targets)
 
-    return over_rows(rows, (inputs, targets), data_chunk)
+    return over_rows(rows, (inputs, targets), chunks.rows)
 
 
 def _cdf(model: Model, posterior: Posterior, parameters: PyTree, targets: Array) -> Array:
@@ -191,14 +187,13 @@ def quantile(
     posterior: Posterior,
     inputs: PyTree,
     levels: Float[Array, " level"],
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> Float[Array, "level example ..."]:
     """The smallest y with cumulative probability at least each level, by bisection."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
 
     def rows(inputs: PyTree) -> Array:
-        parameters = components(model, posterior, inputs, particle_chunk)
+        parameters = components(model, posterior, inputs, chunks.particles)
         likelihood = model.likelihood
         means, variances = (
             jax.vmap(function)(parameters) for function in (likelihood.mean, likelihood.variance)
@@ -219,7 +214,7 @@ def quantile(
         # Examples first, as everything that goes by rows.
         return jnp.moveaxis(jax.lax.map(one, levels), 0, 1)
 
-    return jnp.moveaxis(over_rows(rows, inputs, data_chunk), 1, 0)
+    return jnp.moveaxis(over_rows(rows, inputs, chunks.rows), 1, 0)
 
 
 def _bisect(
@@ -250,38 +245,36 @@ def _bisect(
     return at(jax.lax.while_loop(is_wide, halve, (-furthest, furthest))[1])
 
 
-@partial(jax.jit, static_argnames=("model", "num", "data_chunk", "particle_chunk"))
+@partial(jax.jit, static_argnames=("model", "num", "chunks"))
 def sample(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
     key: PRNGKey,
     num: int,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> PyTree:
     """Draws of new targets: each takes one particle for all rows, and noise for each row."""
     key_component, key_noise = jax.random.split(key)
     log_weights = posterior.particles.log_weights
     chosen = jax.random.categorical(key_component, log_weights.ravel(), shape=(num,))
-    return draws(model, posterior, chosen, inputs, key_noise, data_chunk, particle_chunk)
+    return draws(model, posterior, chosen, inputs, key_noise, chunks)
 
 
-@partial(jax.jit, static_argnames=("model", "each", "data_chunk", "particle_chunk"))
+@partial(jax.jit, static_argnames=("model", "each", "chunks"))
 def weighted_samples(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
     key: PRNGKey,
     each: int,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> tuple[Float[Array, "draw example ..."], Float[Array, " draw"]]:
     """As many draws from every particle, which keep its weight, and their log-weights."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
     log_weights = posterior.particles.log_weights.ravel()
     chosen = jnp.tile(jnp.arange(log_weights.shape[0]), each)
-    drawn = draws(model, posterior, chosen, inputs, key, data_chunk, particle_chunk)
+    drawn = draws(model, posterior, chosen, inputs, key, chunks)
     return drawn.astype(jnp.result_type(float)), jnp.tile(log_weights - jnp.log(each), each)
 
 
@@ -291,8 +284,7 @@ def draws(
     chosen: Array,
     inputs: PyTree,
     key: PRNGKey,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> PyTree:
     """One target per row and chosen component. Each has its own key, so chunks change nothing."""
     values, log_weights = posterior.particles
@@ -316,13 +308,13 @@ def draws(
 
             return jax.vmap(one_row)(inputs, numbers)
 
-        if particle_chunk is None or particle_chunk >= chosen.shape[0]:
+        if chunks.particles is None or chunks.particles >= chosen.shape[0]:
             drawn = jax.vmap(one)(pairs)
         else:
-            drawn = jax.lax.map(one, pairs, batch_size=particle_chunk)
+            drawn = jax.lax.map(one, pairs, batch_size=chunks.particles)
         return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), drawn)
 
-    drawn = over_rows(rows, (inputs, numbers), data_chunk)
+    drawn = over_rows(rows, (inputs, numbers), chunks.rows)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), drawn)
 
 
@@ -331,19 +323,18 @@ def component_moments(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
-    data_chunk: int | None,
-    particle_chunk: int | None,
+    chunks: Chunks,
 ) -> tuple[Float[Array, "component example ..."], Float[Array, "component example ..."]]:
     """Mean and variance of each component, members of an ensemble one after another."""
-    posterior = without_weightless(posterior)
+    posterior = replace_zero_weight_particles(posterior)
 
     def rows(inputs: PyTree) -> tuple[Array, Array]:
-        parameters = components(model, posterior, inputs, particle_chunk)
+        parameters = components(model, posterior, inputs, chunks.particles)
         functions = (model.likelihood.mean, model.likelihood.variance)
         means, variances = (jnp.moveaxis(jax.vmap(function)(parameters), 0, 1) for function in functions)
         return means, variances
 
-    means, variances = (jnp.moveaxis(leaf, 1, 0) for leaf in over_rows(rows, inputs, data_chunk))
+    means, variances = (jnp.moveaxis(leaf, 1, 0) for leaf in over_rows(rows, inputs, chunks.rows))
     return means, variances
 
 

@@ -10,19 +10,20 @@ from jaxtyping import Array, Float, PyTree
 from partialbayes._utils.checks import (
     as_float_arrays,
     num_rows,
-    require_count,
     require_finite,
-    require_numbers,
+    require_instance,
+    require_numeric,
     require_positive,
 )
-from partialbayes.model._batch import checked
-from partialbayes.parallel._mesh import checked_mesh
-from partialbayes.parallel._sharding import DATA, parts_of, placed, rows_placed
+from partialbayes.model._batch import as_batch
+from partialbayes.model._partial_bnn import require_chunks
+from partialbayes.parallel._mesh import as_mesh
+from partialbayes.parallel._sharding import DATA, num_parts, put_on_mesh, shard_rows
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Model, Posterior
+from partialbayes.types import Chunks, Model, Posterior
 
 
 def predict(
@@ -31,8 +32,7 @@ def predict(
     inputs: PyTree,
     *,
     target_scale: TargetScale | None = None,
-    data_chunk: int | None = None,
-    particle_chunk: int | None = None,
+    chunks: Chunks | None = None,
     mesh: Mesh | None = None,
 ) -> Predictive:
     """What new targets may be: p(y | x) = Σ_j w_j p(y | x, φ_j; ψ).
@@ -43,12 +43,11 @@ def predict(
         inputs: New inputs, one row per example.
         target_scale: How the training targets were scaled, so that everything comes back in their
             original units.
-        data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
-        particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
-            default.
+        chunks: How many rows and particles (of every member of an ensemble) to take at a time; what is
+            None in it is the model's own (`with_chunks`), or as many as run fast.
         mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
             ``particle`` and the rows over ``data``, each where it divides their number. Rows that are
-            divided are all taken at once, unless ``data_chunk`` is given.
+            divided are all taken at once, unless ``chunks`` says otherwise.
 
     Returns:
         The predictive mixture, with mean, variance and its parts, quantiles, densities, samples and
@@ -67,21 +66,22 @@ def predict(
         (8,)
     """
     rows = num_rows("inputs", inputs)
-    require_numbers("inputs", inputs)
+    require_numeric("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
-    mesh = checked_mesh(mesh)
-    if data_chunk is None and parts_of(mesh, DATA) > 1:
-        data_chunk = rows
-    data_chunk, particle_chunk = _chunks(model, posterior, rows, data_chunk, particle_chunk)
+    mesh = as_mesh(mesh)
+    chunks = Chunks() if chunks is None else chunks
+    if chunks.rows is None and num_parts(mesh, DATA) > 1:
+        chunks = chunks._replace(rows=rows)
+    chunks = _fill_in(chunks, model, posterior, rows)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
         if model.likelihood.probabilities is not None or model.likelihood.counts:
             raise ValueError(
                 "target_scale is for real-valued targets; classes and counts have no units."
             )
-    arrays = rows_placed(mesh, as_float_arrays(inputs))
-    posterior = placed(mesh, posterior)
-    return Predictive(model, posterior, arrays, target_scale, data_chunk, particle_chunk)
+    arrays = shard_rows(mesh, as_float_arrays(inputs))
+    posterior = put_on_mesh(mesh, posterior)
+    return Predictive(model, posterior, arrays, target_scale, chunks)
 
 
 def log_predictive_density(
@@ -89,8 +89,7 @@ def log_predictive_density(
     posterior: Posterior,
     data: Any,
     *,
-    data_chunk: int | None = None,
-    particle_chunk: int | None = None,
+    chunks: Chunks | None = None,
 ) -> Float[Array, " example"]:
     """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row: the `log_density` of `predict`.
 
@@ -98,9 +97,8 @@ def log_predictive_density(
         model: The model that was trained.
         posterior: From `fit`.
         data: A pair ``(inputs, targets)``.
-        data_chunk: Rows at a time; the model's (`in_chunks`), or as many as run fast, by default.
-        particle_chunk: Particles at a time, of every member of an ensemble; the model's, or all, by
-            default.
+        chunks: How many rows and particles (of every member of an ensemble) to take at a time; what is
+            None in it is the model's own (`with_chunks`), or as many as run fast.
 
     Raises:
         ValueError: The data do not fit the network or the likelihood.
@@ -110,23 +108,20 @@ def log_predictive_density(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
-        >>> pb.log_predictive_density(model, trained.posterior, (x, x)).shape
+        >>> pb.prediction.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    batch = checked(model, data, "data")
+    batch = as_batch(model, data, "data")
     rows = batch.mask.shape[0]
-    data_chunk, particle_chunk = _chunks(model, posterior, rows, data_chunk, particle_chunk)
-    return mixture.log_density(model, posterior, batch, data_chunk, particle_chunk)
+    chunks = _fill_in(Chunks() if chunks is None else chunks, model, posterior, rows)
+    return mixture.log_density(model, posterior, batch, chunks)
 
 
-def _chunks(
-    model: Model, posterior: Posterior, rows: int, data_chunk: int | None, particle_chunk: int | None
-) -> tuple[int, int | None]:
-    """The chunks asked for; those of the model, or such as run fast, where nothing is."""
-    for name, chunk in (("data_chunk", data_chunk), ("particle_chunk", particle_chunk)):
-        if chunk is not None:
-            require_count(name, chunk, "or None for the model's own.")
-    return (
-        rows_to_score(model, posterior.particles, rows) if data_chunk is None else data_chunk,
-        model.chunks.particles if particle_chunk is None else particle_chunk,
+def _fill_in(chunks: Chunks, model: Model, posterior: Posterior, rows: int) -> Chunks:
+    """Return the chunks asked for; those of the model, or such as run fast, where nothing is."""
+    require_instance("chunks", chunks, Chunks, "for example chunks=Chunks(particles=50, rows=1000).")
+    require_chunks(chunks)
+    return Chunks(
+        model.chunks.particles if chunks.particles is None else chunks.particles,
+        rows_to_score(model, posterior.particles, rows) if chunks.rows is None else chunks.rows,
     )

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.likelihoods._common import match_shape
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Model, Particles, Posterior, PRNGKey
+from partialbayes.types import Chunks, Model, Particles, Posterior, PRNGKey
 from partialbayes.weights import weighted_quantile
 
 _ENOUGH_SAMPLES = 2000  # where a likelihood has no closed form
@@ -62,8 +62,7 @@ class Predictive:
     posterior: Posterior
     inputs: PyTree
     target_scale: TargetScale | None = None
-    data_chunk: int | None = None
-    particle_chunk: int | None = None
+    chunks: Chunks = Chunks()  # noqa: RUF009
 
     def __repr__(self) -> str:
         rows, particles = jax.tree.leaves(self.inputs)[0].shape[0], self.posterior.particles
@@ -71,7 +70,7 @@ class Predictive:
 
     @cached_property
     def _moments(self) -> mixture.MixtureMoments:
-        mean, aleatoric, epistemic = mixture.moments(*self._mixture, *self._chunks)
+        mean, aleatoric, epistemic = mixture.moments(*self._mixture, self.chunks)
         square = jnp.square(self._scale(mean))
         return mixture.MixtureMoments(self._restore(mean), square * aleatoric, square * epistemic)
 
@@ -83,7 +82,7 @@ class Predictive:
     @property
     def variance(self) -> Float[Array, "example ..."]:
         """Total variance, aleatoric plus epistemic."""
-        return self._moments.aleatoric + self._moments.epistemic
+        return self._moments.aleatoric_variance + self._moments.epistemic_variance
 
     @property
     def std(self) -> Float[Array, "example ..."]:
@@ -91,14 +90,14 @@ class Predictive:
         return jnp.sqrt(self.variance)
 
     @property
-    def aleatoric(self) -> Float[Array, "example ..."]:
+    def aleatoric_variance(self) -> Float[Array, "example ..."]:
         """Σ_j w_j Var[y | φ_j]: the noise that stays however much data there is."""
-        return self._moments.aleatoric
+        return self._moments.aleatoric_variance
 
     @property
-    def epistemic(self) -> Float[Array, "example ..."]:
+    def epistemic_variance(self) -> Float[Array, "example ..."]:
         """Variance between particles of E[y | φ_j]: the part more data would remove."""
-        return self._moments.epistemic
+        return self._moments.epistemic_variance
 
     @cached_property
     def _classes(self) -> mixture.Classes:
@@ -107,7 +106,7 @@ class Predictive:
                 "class probabilities and entropies are for classifications, and this likelihood is not "
                 "one; use mean, variance, aleatoric and epistemic."
             )
-        return mixture.classes(*self._mixture, *self._chunks)
+        return mixture.classes(*self._mixture, self.chunks)
 
     @property
     def probabilities(self) -> Float[Array, "example ... class"]:
@@ -135,8 +134,8 @@ class Predictive:
         Args:
             targets: One row per input.
         """
-        data = checked(self.model, (self.inputs, self._standardised(targets)), "data")
-        values = mixture.log_density(self.model, self.posterior, data, *self._chunks)
+        data = as_batch(self.model, (self.inputs, self._standardize(targets)), "data")
+        values = mixture.log_density(self.model, self.posterior, data, self.chunks)
         if self.target_scale is None:
             return values
         missing = np.isnan(np.asarray(targets, float))
@@ -154,11 +153,11 @@ class Predictive:
             raise ValueError(
                 "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
             )
-        values = jnp.asarray(self._standardised(targets), jnp.result_type(float))
+        values = jnp.asarray(self._standardize(targets), jnp.result_type(float))
         shape = self.mean.shape
         if values.ndim > 0:
             values = match_shape(values, shape, "given")
-        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), *self._chunks)
+        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), self.chunks)
 
     def quantile(self, levels: Any) -> Float[Array, ...]:
         """The smallest y with cumulative probability at least the level, entry by entry.
@@ -175,7 +174,7 @@ class Predictive:
             raise ValueError(f"levels must lie strictly between 0 and 1, not {levels!r}.")
         array = jnp.asarray(wanted, jnp.result_type(float))
         if self.model.likelihood.cdf is not None:
-            values = self._restore(mixture.quantile(*self._mixture, array, *self._chunks))
+            values = self._restore(mixture.quantile(*self._mixture, array, self.chunks))
         else:
             draws, log_weights = self.weighted_samples(jax.random.key(0))
             flat = Particles(draws.reshape(len(draws), -1), log_weights)
@@ -205,14 +204,14 @@ class Predictive:
             key: A ``jax.random.key`` or a whole number to make one from.
             num: How many.
         """
-        require_count("num", num, "the number of draws.")
+        require_positive_int("num", num, "the number of draws.")
         key = jax.random.key(key) if isinstance(key, int | np.integer) else key
-        draws = mixture.sample(*self._mixture, key, num, *self._chunks)
+        draws = mixture.sample(*self._mixture, key, num, self.chunks)
         return draws if self.target_scale is None else self._restore(draws)
 
     def components(self) -> Components:
         """What each particle predicts by itself, and its weight."""
-        means, variances = mixture.component_moments(*self._mixture, *self._chunks)
+        means, variances = mixture.component_moments(*self._mixture, self.chunks)
         square = jnp.square(self._scale(means))
         log_weights = self.posterior.particles.log_weights.ravel()
         return Components(self._restore(means), square * variances, log_weights)
@@ -222,16 +221,12 @@ class Predictive:
     ) -> tuple[Float[Array, "draw example ..."], Float[Array, " draw"]]:
         """At least 2000 draws, as many from every particle, and their log-weights."""
         each = -(-_ENOUGH_SAMPLES // self.posterior.particles.log_weights.size)
-        draws, log_weights = mixture.weighted_samples(*self._mixture, key, each, *self._chunks)
+        draws, log_weights = mixture.weighted_samples(*self._mixture, key, each, self.chunks)
         return self._restore(draws), log_weights
 
     @property
     def _mixture(self) -> tuple[Model, Posterior, PyTree]:
         return self.model, self.posterior, self.inputs
-
-    @property
-    def _chunks(self) -> tuple[int | None, int | None]:
-        return self.data_chunk, self.particle_chunk
 
     def _scale(self, like: Array) -> Array:
         scale = 1.0 if self.target_scale is None else self.target_scale.scale
@@ -243,7 +238,7 @@ class Predictive:
         shift = jnp.asarray(self.target_scale.shift, values.dtype)
         return jnp.broadcast_to(shift, values.shape) + self._scale(values) * values
 
-    def _standardised(self, targets: Any) -> Any:
+    def _standardize(self, targets: Any) -> Any:
         return targets if self.target_scale is None else self.target_scale.apply(targets)
 
     def _refuse_classes(self, what: str) -> None:

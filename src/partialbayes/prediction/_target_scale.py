@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partialbayes._utils.checks import num_rows, require_numbers
+from partialbayes._utils.checks import num_rows, require_numeric
 
 
 class TargetScale(NamedTuple):
@@ -18,7 +18,7 @@ class TargetScale(NamedTuple):
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> scale = pb.TargetScale.of(np.array([10.0, 30.0]))
+        >>> scale = pb.prediction.TargetScale.of(np.array([10.0, 30.0]))
         >>> scale.apply(np.array([40.0]))
         array([2.])
     """
@@ -33,7 +33,7 @@ class TargetScale(NamedTuple):
         A constant target is only shifted.
         """
         num_rows("targets", targets)
-        require_numbers("targets", targets)
+        require_numeric("targets", targets)
         array = np.asarray(targets, float)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]

@@ -3,18 +3,11 @@
 It may import `parameters` and `subsets`.
 """
 
-from partialbayes.priors._priors import (
-    centred_on,
-    custom,
-    inverse_gamma,
-    laplace,
-    normal,
-    student_t,
-)
+from partialbayes.priors._priors import centered_on, custom, inverse_gamma, laplace, normal, student_t
 from partialbayes.priors._scales import fan_in, per_layer
 
 __all__ = [
-    "centred_on",
+    "centered_on",
     "custom",
     "fan_in",
     "inverse_gamma",

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.recipes import recorded
+from partialbayes._utils.recipes import serializable_builder
 from partialbayes.priors._scales import bind_scale, require_scale
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar, Split
 
@@ -29,7 +29,7 @@ class _Standard(NamedTuple):
     normal: bool
 
 
-@recorded("priors.normal")
+@serializable_builder("priors.normal")
 def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """φ ~ N(mean, diag(scale²)).
 
@@ -46,14 +46,14 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.normal(scale=pb.learned(1.0))
+        >>> prior = pb.priors.normal(scale=pb.learned(1.0))
     """
     return _location_scale(
         mean, scale, _Standard(jax.scipy.stats.norm.logpdf, jax.random.normal, 1.0, normal=True)
     )
 
 
-@recorded("priors.laplace")
+@serializable_builder("priors.laplace")
 def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """φ ~ Laplace(mean, scale), density ∝ exp(−|φ − mean| / scale): many weights near the mean.
 
@@ -73,33 +73,37 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     )
 
 
-@recorded("priors.student_t")
-def student_t(degrees: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
+@serializable_builder("priors.student_t")
+def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     """(φ − mean) / scale ~ Student-t: most weights small, a few large.
 
     Args:
-        degrees: Degrees of freedom; the variance is infinite up to 2.
+        degrees_of_freedom: Degrees of freedom; the variance is infinite up to 2.
         mean: A number, or one per stochastic weight.
         scale: As in `normal`.
 
     Raises:
-        ValueError: ``degrees`` is not positive; as in `normal`.
+        ValueError: ``degrees_of_freedom`` is not positive; as in `normal`.
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.priors.student_t(degrees=3.0, scale=pb.priors.fan_in())
+        >>> prior = pb.priors.student_t(degrees_of_freedom=3.0, scale=pb.priors.fan_in())
     """
-    require_positive("degrees", degrees)
+    require_positive("degrees_of_freedom", degrees_of_freedom)
     standard = _Standard(
-        lambda x: jax.scipy.stats.t.logpdf(x, degrees),
-        lambda key, shape: jax.random.t(key, degrees, shape),
-        jnp.where(jnp.asarray(degrees) > 2.0, degrees / (jnp.maximum(degrees, 2.0) - 2.0), jnp.inf),
+        lambda x: jax.scipy.stats.t.logpdf(x, degrees_of_freedom),
+        lambda key, shape: jax.random.t(key, degrees_of_freedom, shape),
+        jnp.where(
+            jnp.asarray(degrees_of_freedom) > 2.0,
+            degrees_of_freedom / (jnp.maximum(degrees_of_freedom, 2.0) - 2.0),
+            jnp.inf,
+        ),
         normal=False,
     )
     return _location_scale(mean, scale, standard)
 
 
-def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
+def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     """A normal prior around given weights, such as those of a pretrained network.
 
     Args:
@@ -113,25 +117,25 @@ def centred_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([1, 20, 1])
         >>> trained = network.init(jax.random.key(0))
-        >>> prior = pb.priors.centred_on(trained, 0.1)
+        >>> prior = pb.priors.centered_on(trained, 0.1)
         >>> model = pb.partial_bnn(network, pb.subsets.layer(-1), pb.gaussian(), prior)
     """
     require_scale(scale)
-    centre = params.init(jax.random.key(0)) if isinstance(params, Network) else params
+    center = params.init(jax.random.key(0)) if isinstance(params, Network) else params
 
     def build(split: Split) -> Prior:
-        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(centre)]
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(center)]
         if shapes != [leaf.shape for leaf in split.leaves]:
             raise ValueError(
-                "params of centred_on do not look like the network's: their shapes are "
+                "params of centered_on do not look like the network's: their shapes are "
                 f"{shapes}, the network's {[leaf.shape for leaf in split.leaves]}."
             )
-        return normal(split.split(centre)[0], scale)(split)
+        return normal(split.flatten(center)[0], scale)(split)
 
     return build
 
 
-@recorded("priors.inverse_gamma")
+@serializable_builder("priors.inverse_gamma")
 def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
     """exp(φ) ~ inverse gamma: a prior for the variance of a likelihood, ``sampled(1.0, …)``.
 
@@ -232,18 +236,18 @@ def _location_scale(mean: Any, scale: Any, standard: _Standard) -> PriorBuilder:
             )
         bound = bind_scale(scale, split)
         dtype = jnp.result_type(float)
-        centre = jnp.broadcast_to(jnp.asarray(mean, dtype), (split.dim,))
+        center = jnp.broadcast_to(jnp.asarray(mean, dtype), (split.dim,))
 
         def moments(learned: PyTree) -> Moments:
-            return Moments(centre, standard.variance * jnp.square(bound.value(learned)))
+            return Moments(center, standard.variance * jnp.square(bound.value(learned)))
 
         def sample(key: PRNGKey, learned: PyTree, num: int) -> Float[Array, "num dim"]:
             noise = standard.sample(key, (num, split.dim)).astype(dtype)
-            return centre[None, :] + bound.value(learned)[None, :] * noise
+            return center[None, :] + bound.value(learned)[None, :] * noise
 
         def log_density(phi: Phi, learned: PyTree) -> Scalar:
             spread = bound.value(learned)
-            return jnp.sum(standard.log_density((phi - centre) / spread) - jnp.log(spread))
+            return jnp.sum(standard.log_density((phi - center) / spread) - jnp.log(spread))
 
         return Prior(bound.init, sample, log_density, moments, standard.normal)
 

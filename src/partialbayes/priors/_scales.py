@@ -10,21 +10,21 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.recipes import recordable
-from partialbayes.parameters import Learned, Sampled, parameter, several
+from partialbayes._utils.recipes import serializable_argument
+from partialbayes.parameters import Learned, Sampled, as_parameter, parameter_dict
 from partialbayes.subsets._globs import matches, require_match
 from partialbayes.subsets._select import layer_names
 from partialbayes.types import Leaf, Split
 
 
-@recordable
+@serializable_argument
 class FanIn(NamedTuple):
     """gain / sqrt(fan-in)."""
 
     gain: Any
 
 
-@recordable
+@serializable_argument
 class PerLayer(NamedTuple):
     """One scale of its own for each layer."""
 
@@ -41,7 +41,7 @@ def fan_in(gain: Any = 1.0) -> FanIn:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.normal(scale=pb.priors.fan_in(2.0))
+        >>> prior = pb.priors.normal(scale=pb.priors.fan_in(2.0))
     """
     return FanIn(gain)
 
@@ -58,7 +58,7 @@ def per_layer(scale: Any) -> PerLayer:
 
     Example:
         >>> import partialbayes as pb
-        >>> prior = pb.normal(scale=pb.priors.per_layer(pb.learned(1.0)))
+        >>> prior = pb.priors.normal(scale=pb.priors.per_layer(pb.learned(1.0)))
     """
     return PerLayer(scale)
 
@@ -103,7 +103,7 @@ def bind_scale(scale: Any, split: Split) -> Scale:
     if isinstance(scale, Mapping):
         chosen = {leaf.path: _pattern_of(leaf, scale, split) for leaf in split.leaves}
         return _by_group(dict(scale), lambda leaf: chosen[leaf.path], split)
-    single = parameter("scale", scale)
+    single = as_parameter("scale", scale)
     if single.shape not in ((), (split.dim,)):
         raise ValueError(
             f"scale of the prior has shape {single.shape}; give one number, or one for each of the "
@@ -115,7 +115,9 @@ def bind_scale(scale: Any, split: Split) -> Scale:
 def _by_group(values: dict[str, Any], group: Callable[[Leaf], str], split: Split) -> Scale:
     """One scale for each group of leaves."""
     names = list(values)
-    parameters = several({name: parameter(f"scale of {name!r}", values[name]) for name in names})
+    parameters = parameter_dict(
+        {name: as_parameter(f"scale of {name!r}", values[name]) for name in names}
+    )
     index = _per_weight(split, lambda leaf: names.index(group(leaf)))
 
     def value(learned: PyTree) -> Float[Array, " dim"]:

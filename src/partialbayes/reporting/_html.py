@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-from partialbayes._utils.atomic import write_whole
+from partialbayes._utils.atomic import write_atomically
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #22303c; --quiet: #5b6973; --line: #d5dce1; --back: #fff;
@@ -53,7 +53,7 @@ def write_page(
         f"<style>{_STYLE}{style}</style></head>\n"
         f"<body><h1>{name}</h1>\n" + "\n".join(body) + f"\n{ending}</body></html>\n"
     )
-    write_whole(path, page.encode(), mode=0o644)
+    write_atomically(path, page.encode(), mode=0o644)
 
 
 def picture(png: bytes, caption: str, description: str | None = None, file: str | None = None) -> str:

@@ -16,17 +16,17 @@ import jax
 import numpy as np
 
 from partialbayes import metrics, plots
-from partialbayes._utils.checks import require_count, require_kind
+from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes.callbacks import Snapshots
 from partialbayes.metrics._registry import EXPLAINED
-from partialbayes.model._batch import checked
+from partialbayes.model._batch import as_batch
 from partialbayes.plots._training import curves
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.reporting._html import picture, write_page
 from partialbayes.training._diagnostics import findings
-from partialbayes.types import Fit, History, Model, Posterior
+from partialbayes.types import Chunks, Fit, History, Model, Posterior
 from partialbayes.weights import weighted_mean
 
 
@@ -74,13 +74,13 @@ def report(
         ...     page.read_text()[:15]
         '<!DOCTYPE html>'
     """
-    require_kind("model", model, Model, "the one that was trained.")
-    require_count("rows", rows, "how many rows of the data to use at most.")
+    require_instance("model", model, Model, "the one that was trained.")
+    require_positive_int("rows", rows, "how many rows of the data to use at most.")
     posterior = fitted.posterior if isinstance(fitted, Fit) else fitted
     history = fitted.history if isinstance(fitted, Fit) else history
     scale = None if target_scale is None else TargetScale(*target_scale)
     inputs, targets, total = _some_rows(model, data, scale, rows)
-    predictive = predict(model, posterior, inputs, target_scale=scale, data_chunk=256)
+    predictive = predict(model, posterior, inputs, target_scale=scale, chunks=Chunks(rows=256))
     body = [
         *_what(model, posterior, metadata or {}),
         *_scores(predictive, targets, total),
@@ -97,7 +97,7 @@ def _some_rows(model: Model, data: Any, scale: TargetScale | None, rows: int) ->
     """Inputs and targets, checked, no more than so many rows; and how many there were."""
     inputs, targets = data if isinstance(data, tuple | list) and len(data) == 2 else (data, None)
     scaled = targets if scale is None or targets is None else scale.apply(targets)
-    total = checked(model, (inputs, scaled) if targets is not None else data, "data").mask.shape[0]
+    total = as_batch(model, (inputs, scaled) if targets is not None else data, "data").mask.shape[0]
     chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
     return (
         jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], inputs),
@@ -152,9 +152,9 @@ def _findings(
     found: list[str] = []
     if history is not None:
         num_particles = posterior.particles.log_weights.shape[-1]
-        ran = len(history.steps["loss"]) if "loss" in history.steps else int(history.best_step)
+        ran = len(history.metrics["loss"]) if "loss" in history.metrics else int(history.best_step)
         yield f"<p>The posterior is that of step {history.best_step} of {ran}.</p>"
-        found = findings(history.steps, num_particles, history.evaluated, history.validation_nlpd)
+        found = findings(history.metrics, num_particles, history.eval_steps, history.validation_nlpd)
     if "r_hat" in second_stage and (largest := float(np.max(second_stage["r_hat"]))) > 1.05:
         found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
     if found:
@@ -178,7 +178,7 @@ def _predictions(predictive: Predictive, targets: Any) -> Iterator[str]:
             )
             if columns == 2:
                 yield _figure(
-                    "Decision boundary of the mixture (colour) and of single particles (lines)",
+                    "Decision boundary of the mixture (color) and of single particles (lines)",
                     lambda ax: plots.decision_boundary(
                         predictive.model, predictive.posterior, (inputs, labels), ax=ax
                     ),
@@ -214,7 +214,7 @@ def _training(
             yield _figure(f"{name} by step", partial(plots.trace, history, name))
         if len(history.validation_nlpd):
             yield _figure("Validation NLPD by step", lambda ax: plots.validation(history, ax=ax))
-        if "ancestors" in history.steps:
+        if "ancestors" in history.metrics:
             yield _figure("Ancestry by step", lambda ax: plots.ancestry(history, ax=ax))
         yield "</div>"
     yield '<h2>Posterior of the random weights</h2><div class="row">'

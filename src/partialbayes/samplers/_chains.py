@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from partialbayes._utils.checks import require_count, require_positive
+from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
@@ -49,7 +49,7 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
 
     Example:
         >>> import partialbayes as pb
-        >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog=10)
+        >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog_steps=10)
     """
     require_positive("target_acceptance", target_acceptance)
     if not isinstance(target_acceptance, jax.core.Tracer) and not target_acceptance < 1.0:
@@ -60,18 +60,18 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
     return Adapted(target_acceptance)
 
 
-class Length(NamedTuple):
+class ChainLength(NamedTuple):
     """How long the chains are, and how many.
 
     Attributes:
         chains: Chains side by side.
-        burn_in: Draws of each chain thrown away (and tuned on, where the step size is adapted).
+        num_warmup: Draws of each chain thrown away (and tuned on, where the step size is adapted).
         draws: Draws of each chain kept.
         particles: How many of the kept draws, evenly spaced, make the posterior.
     """
 
     chains: int
-    burn_in: int
+    num_warmup: int
     draws: int
     particles: int
 
@@ -80,7 +80,7 @@ def chain_sampler(
     load_family: Callable[[], Any],
     parameters: dict[str, Any],
     step_size: float | Float[Array, ""] | Adapted,
-    length: Length,
+    length: ChainLength,
     jitter: float | Float[Array, ""],
 ) -> Sampler:
     """A sampler that runs a kernel of BlackJAX's Hamiltonian family.
@@ -97,9 +97,9 @@ def chain_sampler(
         require_positive("step_size", step_size)
     if not isinstance(jitter, jax.core.Tracer) and not 0.0 <= float(jitter) < math.inf:
         raise ValueError(f"jitter must be finite and not negative, not {jitter!r}.")
-    names = ("num_chains", "num_burn_in", "num_draws", "num_particles")
+    names = ("num_chains", "num_warmup", "num_draws", "num_particles")
     for name, count in zip(names, length, strict=True):
-        require_count(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")
+        require_positive_int(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")
     if length.particles > length.chains * length.draws:
         raise ValueError(
             f"num_particles is {length.particles}, but only {length.chains} chains × {length.draws} "
@@ -117,7 +117,7 @@ def chain_sampler(
         starts = starting_points(key_start, model, posterior, length.chains, jitter)
 
         if isinstance(step_size, Adapted):
-            warm_up = blackjax.window_adaptation(
+            num_warmup = blackjax.window_adaptation(
                 family,
                 log_density,
                 target_acceptance_rate=step_size.target_acceptance,
@@ -125,9 +125,9 @@ def chain_sampler(
                 **parameters,
             )
             keys = jax.random.split(key_burn_in, length.chains)
-            (states, tuned), _ = jax.vmap(lambda key, start: warm_up.run(key, start, length.burn_in))(
-                keys, starts
-            )
+            (states, tuned), _ = jax.vmap(
+                lambda key, start: num_warmup.run(key, start, length.num_warmup)
+            )(keys, starts)
             steps, inverse_mass = tuned["step_size"], tuned["inverse_mass_matrix"]
         else:
             states = jax.vmap(lambda start: family.init(start, log_density))(starts)
@@ -148,14 +148,14 @@ def chain_sampler(
             states, _ = jax.lax.scan(
                 lambda states, key: (draw(states, key)[0], None),
                 states,
-                jax.random.split(key_burn_in, length.burn_in),
+                jax.random.split(key_burn_in, length.num_warmup),
             )
         _, (draws, acceptance, divergent) = jax.lax.scan(
             draw, states, jax.random.split(key_draws, length.draws)
         )
         chains = jnp.swapaxes(draws, 0, 1)
         report = chain_report(chains, acceptance, divergent) | {"step_size": steps}
-        return Posterior(posterior.psi, thinned(chains, length.particles)), report
+        return Posterior(posterior.psi, evenly_spaced(chains, length.particles)), report
 
     return sampler
 
@@ -171,7 +171,7 @@ def starting_points(
     return chosen + spread[None, :] * jax.random.normal(key_jitter, chosen.shape, chosen.dtype)
 
 
-def thinned(chains: Float[Array, "chain draw dim"], num: int) -> Particles:
+def evenly_spaced(chains: Float[Array, "chain draw dim"], num: int) -> Particles:
     """Evenly spaced draws of all the chains, equally weighted."""
     flat = chains.reshape(-1, chains.shape[-1])
     places = np.arange(num) * flat.shape[0] // num  # on the host, in 64 bits

@@ -16,17 +16,17 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count
-from partialbayes.samplers._chains import Adapted, Length, chain_sampler
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.samplers._chains import Adapted, ChainLength, chain_sampler
 from partialbayes.types import LogDensity, PRNGKey, Sampler
 
 
 def hmc(
     *,
     step_size: float | Float[Array, ""] | Adapted = 0.01,
-    num_leapfrog: int = 100,
+    num_leapfrog_steps: int = 100,
     num_chains: int = 4,
-    num_burn_in: int = 2000,
+    num_warmup: int = 2000,
     num_draws: int = 1000,
     num_particles: int = 1000,
     jitter: float | Float[Array, ""] = 0.1,
@@ -39,9 +39,9 @@ def hmc(
     Args:
         step_size: Of the leapfrog integrator, with unit mass; or ``adapted()`` to tune it, and a
             diagonal mass matrix, during burn-in. Fewer leapfrog steps then do, say 10.
-        num_leapfrog: Leapfrog steps per draw.
+        num_leapfrog_steps: Leapfrog steps per draw.
         num_chains: Chains, all in one program.
-        num_burn_in: Draws of each chain to throw away.
+        num_warmup: Draws of each chain to throw away.
         num_draws: Draws of each chain to keep.
         num_particles: How many of the kept draws, evenly spaced, make the posterior.
         jitter: Chains start at particles of the first stage plus noise of this many standard
@@ -54,16 +54,18 @@ def hmc(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> sampler = pb.samplers.hmc(num_leapfrog=5, num_burn_in=10, num_draws=10, num_particles=20)
-        >>> map_hmc = pb.then(pb.map_estimate(model), sampler)
+        >>> sampler = pb.samplers.hmc(num_leapfrog_steps=5, num_warmup=10, num_draws=10)
+        >>> map_hmc = pb.two_stage(pb.map_estimate(model), sampler)
         >>> trained = pb.fit(map_hmc, (x, x), epochs=2, progress=False)
         >>> trained.posterior.particles.values.shape, trained.report["r_hat"].shape
         ((20, 10), (10,))
     """
-    require_count("num_leapfrog", num_leapfrog, "for example num_leapfrog=100.")
-    length = Length(num_chains, num_burn_in, num_draws, num_particles)
+    require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=100.")
+    length = ChainLength(num_chains, num_warmup, num_draws, num_particles)
     load_family = _varied_hmc if isinstance(step_size, Adapted) else _plain_hmc
-    return chain_sampler(load_family, {"num_integration_steps": num_leapfrog}, step_size, length, jitter)
+    return chain_sampler(
+        load_family, {"num_integration_steps": num_leapfrog_steps}, step_size, length, jitter
+    )
 
 
 def _plain_hmc() -> Any:

@@ -8,13 +8,13 @@ effective sample size tells.
 
 from __future__ import annotations
 
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 
-def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
+def importance_sampling(*, num_particles: int = 1000) -> Sampler:
     """Sample φ by importance sampling from the prior.
 
     The report holds ``ess`` and ``log_evidence``.
@@ -28,10 +28,10 @@ def likelihood_weighting(*, num_particles: int = 1000) -> Sampler:
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> weighted = pb.samplers.likelihood_weighting(num_particles=100)
-        >>> algorithm = pb.then(pb.map_estimate(model), weighted)
+        >>> weighted = pb.samplers.importance_sampling(num_particles=100)
+        >>> algorithm = pb.two_stage(pb.map_estimate(model), weighted)
     """
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
 
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch

@@ -4,7 +4,7 @@
     log Z ≈ log p(y | φ*) + log π(φ*) + ½ d log 2π − ½ log det P,
 
 φ* the mode found by L-BFGS from the best particle of the first stage, and H the curvature of
-−log p(y | φ): by default the generalised Gauss–Newton matrix Jᵀ (−∇²_f log p) J, which is the exact
+−log p(y | φ): by default the generalized Gauss–Newton matrix Jᵀ (−∇²_f log p) J, which is the exact
 Hessian where the outputs f are linear in φ and never negative where log p is concave in f; or the
 exact Hessian.
 
@@ -26,8 +26,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_count
-from partialbayes._utils.jaxprs import stage
+from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
@@ -66,7 +66,7 @@ def laplace(
         covariance: "full", or "diagonal" to keep only the diagonal of the precision.
         curvature: "gauss-newton" or "hessian", of the negative log-likelihood.
         num_particles: How many draws make the posterior.
-        num_steps: L-BFGS steps towards the mode; stochastic training stops short of it.
+        num_steps: L-BFGS steps toward the mode; stochastic training stops short of it.
 
     Raises:
         ValueError: ``covariance`` or ``curvature`` is neither of the two, or a count not a whole
@@ -76,7 +76,7 @@ def laplace(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> last_layer = pb.then(pb.map_estimate(model), pb.samplers.laplace(num_particles=50))
+        >>> last_layer = pb.two_stage(pb.map_estimate(model), pb.samplers.laplace(num_particles=50))
         >>> trained = pb.fit(last_layer, (x, x), epochs=2, progress=False)
         >>> bool(jnp.isfinite(trained.report["log_evidence"]))
         True
@@ -86,8 +86,8 @@ def laplace(
         raise ValueError(f"curvature must be 'gauss-newton' or 'hessian', not {curvature!r}.")
     if covariance not in ("full", "diagonal"):
         raise ValueError(f"covariance must be 'full' or 'diagonal', not {covariance!r}.")
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
-    require_count("num_steps", num_steps, "for example num_steps=200.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("num_steps", num_steps, "for example num_steps=200.")
 
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
@@ -168,7 +168,7 @@ def gauss_newton(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
         log_densities = model.likelihood.log_density(parameters, batch.targets)
         return -jnp.where(batch.mask, log_densities, 0.0).sum()
 
-    point, push = jax.linearize(stage(inner, phi), phi)
+    point, push = jax.linearize(partially_evaluate(inner, phi), phi)
     pull = jax.linear_transpose(push, phi)
     inner_product = _hessian_product(loss, point)
     return lambda vector: pull(inner_product(push(vector)))[0]
@@ -176,7 +176,9 @@ def gauss_newton(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
 
 def exact_hessian(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
     """V ↦ (−∇²_φ log p) v."""
-    return _hessian_product(stage(lambda phi: -model.log_likelihood(phi, psi, batch).sum(), phi), phi)
+    return _hessian_product(
+        partially_evaluate(lambda phi: -model.log_likelihood(phi, psi, batch).sum(), phi), phi
+    )
 
 
 def _hessian_product(function: Callable[[Any], Scalar], point: Any) -> Callable[[Any], Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count
-from partialbayes.samplers._chains import Adapted, Length, adapted, chain_sampler
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.samplers._chains import Adapted, ChainLength, adapted, chain_sampler
 from partialbayes.types import Sampler
 
 
@@ -20,7 +20,7 @@ def nuts(
     step_size: float | Float[Array, ""] | Adapted | None = None,
     max_doublings: int = 10,
     num_chains: int = 4,
-    num_burn_in: int = 500,
+    num_warmup: int = 500,
     num_draws: int = 500,
     num_particles: int = 1000,
     jitter: float | Float[Array, ""] = 0.1,
@@ -33,7 +33,7 @@ def nuts(
         step_size: ``adapted()`` by default; a number for a fixed one, with unit mass.
         max_doublings: A trajectory has at most 2 to this power leapfrog steps.
         num_chains: Chains, all in one program; each draw takes as long as the longest trajectory.
-        num_burn_in: Draws of each chain to tune on and throw away.
+        num_warmup: Draws of each chain to tune on and throw away.
         num_draws: Draws of each chain to keep.
         num_particles: How many of the kept draws, evenly spaced, make the posterior.
         jitter: Chains start at particles of the first stage plus noise of this many standard
@@ -45,15 +45,15 @@ def nuts(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> map_nuts = pb.then(pb.map_estimate(model), pb.samplers.nuts(num_chains=2))
+        >>> map_nuts = pb.two_stage(pb.map_estimate(model), pb.samplers.nuts(num_chains=2))
     """
-    require_count("max_doublings", max_doublings, "for example max_doublings=10.")
+    require_positive_int("max_doublings", max_doublings, "for example max_doublings=10.")
 
     def load_family() -> Any:
         import blackjax
 
         return blackjax.nuts
 
-    length = Length(num_chains, num_burn_in, num_draws, num_particles)
+    length = ChainLength(num_chains, num_warmup, num_draws, num_particles)
     step_size = adapted() if step_size is None else step_size
     return chain_sampler(load_family, {"max_num_doublings": max_doublings}, step_size, length, jitter)

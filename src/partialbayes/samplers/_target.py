@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from partialbayes._utils.jaxprs import stage
+from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.types import Batch, LogDensity, Model, Phi, Psi, Scalar
 
 
@@ -15,7 +15,7 @@ def log_joint(model: Model, psi: Psi, batch: Batch) -> LogDensity:
     def log_density(phi: Phi) -> Scalar:
         return model.log_prior(phi, psi) + model.log_likelihood(phi, psi, batch).sum()
 
-    return stage(log_density, jnp.zeros(model.split.dim))
+    return partially_evaluate(log_density, jnp.zeros(model.split.dim))
 
 
 def prior_scale(model: Model, psi: Psi) -> Float[Array, " dim"]:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_count
-from partialbayes.annealing import as_exponents, between, posterior_family, staged, tempering
+from partialbayes._utils.checks import require_positive_int
+from partialbayes.annealing import as_exponents, bridge, posterior_family, prestage, tempering
 from partialbayes.feynman_kac._feynman_kac import (
     Adaptive,
     keep_chains,
@@ -27,7 +27,7 @@ from partialbayes.feynman_kac._feynman_kac import (
 from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified
-from partialbayes.types import Batch, Model, Move, Posterior, PRNGKey, Report, Sampler
+from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler
 
 _DEFAULT_KERNEL = adapted_hamiltonian()
 
@@ -35,7 +35,7 @@ _DEFAULT_KERNEL = adapted_hamiltonian()
 def tempered_smc(
     *,
     num_particles: int = 1000,
-    kernel: Move | None = None,
+    kernel: Kernel | None = None,
     target_ess: float = 0.5,
     waste_free: int | None = None,
     temperatures: Sequence[float] | Float[np.ndarray, " step"] | None = None,
@@ -68,10 +68,10 @@ def tempered_smc(
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.then(pb.sgsmc(model), pb.samplers.tempered_smc(num_particles=500))
+        >>> algorithm = pb.two_stage(pb.sgsmc(model), pb.samplers.tempered_smc(num_particles=500))
     """
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
-    require_count("max_steps", max_steps, "for example max_steps=100.")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    require_positive_int("max_steps", max_steps, "for example max_steps=100.")
     if not 0.0 < target_ess < 1.0:
         raise ValueError(
             f"target_ess must be between 0 and 1, a share of num_particles, not {target_ess!r}; "
@@ -88,7 +88,7 @@ def tempered_smc(
     ) -> tuple[Posterior, Report]:
         require_suitable(move, model)
         key_run, key_last = jax.random.split(key)
-        family = staged(posterior_family(model, posterior.psi, batch))
+        family = prestage(posterior_family(model, posterior.psi, batch))
         memory = move.init(model.split.dim)
         if schedule is None:
             run = run_adaptive(
@@ -111,7 +111,7 @@ def tempered_smc(
         reached = run.temperatures[run.num_steps - 1] == 1.0
         everything = jnp.ones(family.num_rows, run.temperatures.dtype)
         variance = relative_variance(run.cloud, mutation)
-        target = between(family, everything, everything)
+        target = bridge(family, everything, everything)
         cloud, acceptance = mutation.step(key_last, run.cloud, target)
         known = jax.vmap(target.log_density)(posterior.particles.values).max()
         typical = jnp.exp(cloud.particles.log_weights) @ jax.vmap(target.log_density)(

@@ -7,11 +7,11 @@ from partialbayes.subsets._ranking import largest, most_variable_gradient
 from partialbayes.subsets._select import (
     Subset,
     biases,
+    glob,
     layer,
     mask,
-    normalisation_scales,
+    normalization_scales,
     output_layer,
-    paths,
     random_fraction,
     where,
 )
@@ -19,13 +19,13 @@ from partialbayes.subsets._select import (
 __all__ = [
     "Subset",
     "biases",
+    "glob",
     "largest",
     "layer",
     "mask",
     "most_variable_gradient",
-    "normalisation_scales",
+    "normalization_scales",
     "output_layer",
-    "paths",
     "random_fraction",
     "where",
 ]

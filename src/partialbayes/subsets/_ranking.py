@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import as_float_arrays, num_rows, require_count
+from partialbayes._utils.checks import as_float_arrays, num_rows, require_positive_int
 from partialbayes.subsets._select import Selection, Subset, top
 from partialbayes.types import Leaf, Likelihood, Network
 
@@ -126,7 +126,7 @@ def _trains(leaf: Any) -> bool:
 
 
 def _highest(count: int, scores: PyTree, among: Selection) -> Subset:
-    require_count("count", count, "the number of weights to choose.")
+    require_positive_int("count", count, "the number of weights to choose.")
     values = [np.asarray(leaf) for leaf in jax.tree.leaves(scores)]
 
     def checked(leaves: Sequence[Leaf]) -> list[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from partialbayes.subsets._globs import matches, nearest, require_match
-from partialbayes.types import _BIAS_NAMES, _SCALE_NAMES, Leaf
+from partialbayes.types import BIAS_NAMES, SCALE_NAMES, Leaf
 
 Masks: TypeAlias = list[Bool[np.ndarray, "..."]]
 
@@ -56,7 +56,7 @@ def as_subset(selection: Selection) -> Subset:
     if isinstance(selection, Subset):
         return selection
     if isinstance(selection, str):
-        return paths(selection)
+        return glob(selection)
     if callable(selection):
         return where(selection)
     if not isinstance(selection, Iterable):
@@ -64,7 +64,7 @@ def as_subset(selection: Selection) -> Subset:
             f"stochastic must be a glob over paths, several, a predicate or a Subset, not "
             f"{selection!r}; for example 'layers/2/**'."
         )
-    return paths(*selection)
+    return glob(*selection)
 
 
 def where(predicate: Callable[[Leaf], bool]) -> Subset:
@@ -72,12 +72,12 @@ def where(predicate: Callable[[Leaf], bool]) -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> small = pb.where(lambda leaf: leaf.size < 100)
+        >>> small = pb.subsets.where(lambda leaf: leaf.size < 100)
     """
     return Subset(lambda leaves: [np.full(leaf.shape, bool(predicate(leaf))) for leaf in leaves])
 
 
-def paths(*patterns: str) -> Subset:
+def glob(*patterns: str) -> Subset:
     """The leaves whose path matches one of the glob patterns.
 
     ``*`` stands for any characters within one name, ``**`` for any number of names:
@@ -89,7 +89,7 @@ def paths(*patterns: str) -> Subset:
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.paths("layers/2/**") | pb.paths("**/bias")
+        >>> chosen = pb.subsets.glob("layers/2/**") | pb.subsets.glob("**/bias")
     """
     for pattern in patterns:
         if not isinstance(pattern, str):
@@ -161,21 +161,21 @@ def biases() -> Subset:
         >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.subsets.biases(), pb.gaussian()).split.dim
         21
     """
-    return _role("bias", lambda leaf: leaf.name in _BIAS_NAMES)
+    return _role("bias", lambda leaf: leaf.name in BIAS_NAMES)
 
 
-def normalisation_scales() -> Subset:
-    """Every scale of a normalisation layer: ``scale``, ``gamma``, or a ``weight`` of one axis.
+def normalization_scales() -> Subset:
+    """Every scale of a normalization layer: ``scale``, ``gamma``, or a ``weight`` of one axis.
 
     Example:
         >>> import partialbayes as pb
-        >>> chosen = pb.subsets.normalisation_scales() | pb.subsets.biases()
+        >>> chosen = pb.subsets.normalization_scales() | pb.subsets.biases()
     """
 
     def is_scale(leaf: Leaf) -> bool:
-        return leaf.name in _SCALE_NAMES or (leaf.name == "weight" and len(leaf.shape) <= 1)
+        return leaf.name in SCALE_NAMES or (leaf.name == "weight" and len(leaf.shape) <= 1)
 
-    return _role("normalisation scale", is_scale)
+    return _role("normalization scale", is_scale)
 
 
 def _role(role: str, predicate: Callable[[Leaf], bool]) -> Subset:

@@ -38,7 +38,7 @@ def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bo
     Example:
         >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
         >>> from partialbayes.training._diagnostics import warn_of_collapse
-        >>> particles = pb.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
+        >>> particles = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
         >>> warn_of_collapse({"ess": np.full(100, 500.0)}, 100, particles)
         False
     """
@@ -136,6 +136,6 @@ def remedy(record: Record, step: int) -> str:
                 f"{-factor:.4g}, or use ohsmc."
             )
     return (
-        "Try a smaller learning rate, standardised inputs and targets, a larger noise variance, or "
+        "Try a smaller learning rate, standardized inputs and targets, a larger noise variance, or "
         "more particles."
     )

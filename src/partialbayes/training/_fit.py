@@ -16,19 +16,19 @@ import numpy as np
 from jax.sharding import Mesh
 
 from partialbayes._engine import compiled as loop
-from partialbayes._engine.checkpoints import Checkpoints, Record
+from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
 from partialbayes._engine.epochs import num_batches, permutation
 from partialbayes._engine.host import drive
 from partialbayes._engine.sources import source_of
-from partialbayes._utils.checks import require_count, require_kind
+from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.errors import TrainingDivergedError
-from partialbayes.model._batch import checked, whole
-from partialbayes.parallel._hosts import brought_home
-from partialbayes.parallel._mesh import checked_mesh, require_divisible
-from partialbayes.parallel._sharding import on, placed
+from partialbayes.model._batch import as_batch, full_batch
+from partialbayes.parallel._hosts import gather_to_host
+from partialbayes.parallel._mesh import as_mesh, require_divisible
+from partialbayes.parallel._sharding import put_on_mesh, use_mesh
 from partialbayes.training._diagnostics import remedy, warn_of_collapse
-from partialbayes.training._second_stage import require_arrival
+from partialbayes.training._second_stage import raise_if_stalled
 from partialbayes.types import Algorithm, Batch, Fit, History, Posterior, PRNGKey
 
 
@@ -57,7 +57,7 @@ def fit(
 
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
-        data: A pair ``(inputs, targets)``, one row per example; or a `stream`, for data larger
+        data: A pair ``(inputs, targets)``, one row per example; or a `data_source`, for data larger
             than memory; or a `Batch`, whose mask says which rows count, so that data sets of
             several sizes share one compiled program.
         epochs: How often to go through the data.
@@ -98,14 +98,14 @@ def fit(
         >>> trained = pb.fit(
         ...     pb.ohsmc(model, num_particles=10), (x, x), epochs=3, batch_size=4, progress=False
         ... )
-        >>> trained.history.steps["ess"].shape
+        >>> trained.history.metrics["ess"].shape
         (6,)
     """
-    require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    mesh = checked_mesh(mesh)
+    require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
+    mesh = as_mesh(mesh)
     require_divisible(mesh, algorithm)
     source = source_of(algorithm, data, batch_size, mesh)
-    held_out = None if validation is None else checked(algorithm.model, validation, "validation")
+    held_out = None if validation is None else as_batch(algorithm.model, validation, "validation")
     plan = make_plan(
         source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
     )
@@ -113,9 +113,9 @@ def fit(
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     if validation_rows is not None:
         held_out = _subset(key, held_out, validation_rows)
-    record = Record.of(checkpoint, plan, key, source.whole, held_out)
+    record = RunCheckpoint.of(checkpoint, plan, key, source.whole, held_out)
     carry, done = record.restore(source.start(plan, key), resume)
-    carry = placed(mesh, carry)
+    carry = put_on_mesh(mesh, carry)
     advance = partial(source.advance, plan, key, held_out)
 
     warned = False
@@ -150,10 +150,10 @@ def fit(
     trained = result(plan, carry, done, held_out is not None)._replace(interrupted=not finished)
     if algorithm.finish is None or source.whole is None or not finished:
         return trained
-    with on(mesh):
+    with use_mesh(mesh):
         found = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
-    posterior, report = brought_home(found)
-    require_arrival(report, trained)
+    posterior, report = gather_to_host(found)
+    raise_if_stalled(report, trained)
     return trained._replace(posterior=posterior, report=report)
 
 
@@ -166,15 +166,17 @@ def make_plan(
     patience: int | None = None,
 ) -> loop.Plan:
     """The plan of a run, after checks of its numbers."""
-    require_count("epochs", epochs, "for example epochs=100.")
+    require_positive_int("epochs", epochs, "for example epochs=100.")
     batches = num_batches(rows, batch_size)
     if evaluate_every is None:
         evaluate_every = batches
-    require_count("evaluate_every", evaluate_every, "a number of steps.")
+    require_positive_int("evaluate_every", evaluate_every, "a number of steps.")
     if validation_particles is not None:
-        require_count("validation_particles", validation_particles, "or None for all of them.")
+        require_positive_int("validation_particles", validation_particles, "or None for all of them.")
     if patience is not None:
-        require_count("patience", patience, "a number of evaluations, or None to go on to the end.")
+        require_positive_int(
+            "patience", patience, "a number of evaluations, or None to go on to the end."
+        )
     return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles, patience)
 
 
@@ -189,11 +191,11 @@ def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
     if validation is None:
         raise ValueError("validation_rows needs validation=, the data to draw the rows from.")
     there = validation.mask.shape[0]
-    require_count("validation_rows", rows, f"there are {there} rows of validation data.")
+    require_positive_int("validation_rows", rows, f"there are {there} rows of validation data.")
     if rows > there:
         raise ValueError(f"validation_rows is {rows}, but validation has only {there} rows.")
     chosen = permutation(jax.random.fold_in(key, 5), validation.mask)[:rows]
-    return whole(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
+    return full_batch(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
 
 
 def _progress(
@@ -208,20 +210,20 @@ def _progress(
     infos = {name: np.array(values)[begin:end] for name, values in carry.infos.items()}
     scores: dict[int, float] = {}
     if has_validation:
-        pairs = zip(plan.evaluated().tolist(), np.array(carry.scores).tolist(), strict=True)
+        pairs = zip(plan.eval_steps().tolist(), np.array(carry.scores).tolist(), strict=True)
         scores = {step: score for step, score in pairs if begin < step <= end}
     return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best, current)
 
 
 def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:
     """What `fit` returns after ``num_steps`` steps."""
-    evaluated = plan.evaluated()
-    evaluated = evaluated[evaluated <= num_steps]
-    scores = np.asarray(carry.scores)[: len(evaluated)] if has_validation else np.zeros(0)
+    eval_steps = plan.eval_steps()
+    eval_steps = eval_steps[eval_steps <= num_steps]
+    scores = np.asarray(carry.scores)[: len(eval_steps)] if has_validation else np.zeros(0)
     history = History(
-        steps={name: np.asarray(values)[:num_steps] for name, values in carry.infos.items()},
-        evaluated=evaluated,
+        metrics={name: np.asarray(values)[:num_steps] for name, values in carry.infos.items()},
+        eval_steps=eval_steps,
         validation_nlpd=scores,
         best_step=int(carry.best_step),
     )
-    return Fit(brought_home(carry.best), history, {})
+    return Fit(gather_to_host(carry.best), history, {})

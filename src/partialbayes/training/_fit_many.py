@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
 from partialbayes._engine import compiled as loop
-from partialbayes._engine.checkpoints import Checkpoints, Record
+from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
 from partialbayes._engine.epochs import take
 from partialbayes._engine.host import drive
-from partialbayes._utils.checks import num_rows, require_count
-from partialbayes.model._batch import checked
+from partialbayes._utils.checks import num_rows, require_positive_int
+from partialbayes.model._batch import as_batch
 from partialbayes.parallel._sweep import sweep
 from partialbayes.training._fit import make_plan, require_validation, result
 from partialbayes.types import Algorithm, Batch, Fit, Model, Posterior, PRNGKey, Report
@@ -44,7 +44,7 @@ def fit_many(
     resume: bool = False,
     validation_particles: int | None = None,
     patience: int | None = None,
-    jobs: int = 1,
+    n_jobs: int = 1,
 ) -> list[Fit]:
     """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
 
@@ -66,7 +66,7 @@ def fit_many(
         resume: As in `fit`.
         validation_particles: As in `fit`.
         patience: As in `fit`, for each run; the program goes on until the last of its runs has ended.
-        jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
+        n_jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
             one thread, or a task of the cluster that joblib was told to use. Several have no
             progress bar and no checkpoint.
 
@@ -84,7 +84,7 @@ def fit_many(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> def build(variance):
-        ...     return pb.ohsmc(model, num_particles=10, kernel=pb.random_walk(variance))
+        ...     return pb.ohsmc(model, num_particles=10, kernel=pb.kernels.random_walk(variance))
         >>> variances = jnp.array([0.01, 0.1])
         >>> runs = pb.fit_many(
         ...     build, (x, x), epochs=2, hyperparameters=variances, validation=(x, x), progress=False
@@ -94,20 +94,20 @@ def fit_many(
     count = _count(repeats, hyperparameters, data, validation, key)
     first = None if hyperparameters is None else jax.tree.map(lambda leaf: leaf[0], hyperparameters)
     one = _algorithm(build, first)
-    train = _checked_many(one.model, data, "data")
-    held_out = None if validation is None else _checked_many(one.model, validation, "validation")
+    train = _as_batches(one.model, data, "data")
+    held_out = None if validation is None else _as_batches(one.model, validation, "validation")
     plan = make_plan(
         train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles, patience
     )
     require_validation(patience, held_out)
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
-    require_count("jobs", jobs, "for example jobs=2.")
-    if jobs > 1:
+    require_positive_int("n_jobs", n_jobs, "for example n_jobs=2.")
+    if n_jobs > 1:
         if checkpoint is not None or resume:
-            raise ValueError("checkpoint is of one program; leave out jobs, or checkpoint and resume.")
-        return _divided(
-            jobs,
+            raise ValueError("checkpoint is of one program; leave out n_jobs, or checkpoint and resume.")
+        return _split_runs(
+            n_jobs,
             keys,
             build=build,
             data=data,
@@ -121,7 +121,7 @@ def fit_many(
         )
     mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
 
-    record = Record.of(checkpoint, plan, key, train, held_out)
+    record = RunCheckpoint.of(checkpoint, plan, key, train, held_out)
     carry = _start(build, plan, mapped, hyperparameters, keys, train)
     carry, done = record.restore(carry, resume)
 
@@ -154,14 +154,14 @@ def fit_many(
     return [unstack(index) for index in range(count)]
 
 
-def _divided(jobs: int, keys: Key[Array, " run"], **arguments: Any) -> list[Fit]:
+def _split_runs(n_jobs: int, keys: Key[Array, " run"], **arguments: Any) -> list[Fit]:
     """The same runs by several programs, in their order."""
     count = len(keys)
-    ends = np.linspace(0, count, min(jobs, count) + 1).astype(int).tolist()
+    ends = np.linspace(0, count, min(n_jobs, count) + 1).astype(int).tolist()
     # Typed keys do not go between processes.
     key_data, key_kind = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
     work = partial(_part, key_data=key_data, key_kind=key_kind, **arguments)
-    done = sorted(sweep(work, list(pairwise(ends)), jobs=jobs), key=lambda pair: pair[0])
+    done = sorted(sweep(work, list(pairwise(ends)), n_jobs=n_jobs), key=lambda pair: pair[0])
     return [fit for _, fits in done for fit in fits]
 
 
@@ -198,7 +198,7 @@ def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: 
     """R, from whatever says it; all that say it must agree."""
     said = {}
     if repeats is not None:
-        require_count("repeats", repeats, "for example repeats=10.")
+        require_positive_int("repeats", repeats, "for example repeats=10.")
         said["repeats"] = repeats
     if jax.tree.leaves(hyperparameters):
         said["hyperparameters"] = num_rows("hyperparameters", hyperparameters)
@@ -215,10 +215,10 @@ def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: 
     return int(next(iter(said.values())))
 
 
-def _checked_many(model: Model, data: Any, name: str) -> Batch:
+def _as_batches(model: Model, data: Any, name: str) -> Batch:
     if not isinstance(data, list):
-        return checked(model, data, name)
-    runs = [checked(model, pair, f"{name} of run {index}") for index, pair in enumerate(data)]
+        return as_batch(model, data, name)
+    runs = [as_batch(model, pair, f"{name} of run {index}") for index, pair in enumerate(data)]
     shapes = {str(jax.tree.map(jnp.shape, run)) for run in runs}
     if len(shapes) > 1:
         raise ValueError(f"{name} must have the same shapes in every run; cut the sets to one size.")

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from partialbayes._engine.epochs import num_batches, take
-from partialbayes._utils.checks import require_count, require_kind, require_positive
+from partialbayes._utils.checks import require_instance, require_positive, require_positive_int
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.model._batch import checked
-from partialbayes.model._partial_bnn import in_chunks
+from partialbayes.model._batch import as_batch
+from partialbayes.model._partial_bnn import with_chunks
 from partialbayes.types import Batch, Model, Psi
 
 logger = logging.getLogger(__name__)
 
 
-def within_memory(
+def with_memory_budget(
     model: Model,
     data: Any,
     *,
@@ -46,14 +46,14 @@ def within_memory(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> model = pb.within_memory(model, (x, x), gigabytes=1.0, num_particles=100)
+        >>> model = pb.training.with_memory_budget(model, (x, x), gigabytes=1.0, num_particles=100)
         >>> model.chunks.particles is None  # everything fits
         True
     """
-    require_kind("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
+    require_instance("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
     require_positive("gigabytes", gigabytes)
-    require_count("num_particles", num_particles, "for example num_particles=1000.")
-    train = checked(model, data, "data")
+    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    train = as_batch(model, data, "data")
     rows = train.mask.shape[0]
     batches = num_batches(rows, batch_size)
 
@@ -63,17 +63,19 @@ def within_memory(
 
     batch = jax.eval_shape(first, train)
     budget = gigabytes * 1e9
-    particles, data_chunk = num_particles, batch.mask.shape[0]
+    particles, rows_at_once = num_particles, batch.mask.shape[0]
     while True:
-        chunked = in_chunks(model, particles if particles < num_particles else None, data_chunk)
+        chunked = with_chunks(
+            model, particles=particles if particles < num_particles else None, rows=rows_at_once
+        )
         needed = bytes_of_a_step(chunked, num_particles, batch)
-        logger.info("%d particles, %d rows: %.2f GB", particles, data_chunk, needed / 1e9)
+        logger.info("%d particles, %d rows: %.2f GB", particles, rows_at_once, needed / 1e9)
         if needed <= budget:
             return chunked
         if particles > 1:
             particles = max(1, min(particles // 2, int(0.9 * particles * budget / needed)))
-        elif data_chunk > 1:
-            data_chunk = max(1, data_chunk // 2)
+        elif rows_at_once > 1:
+            rows_at_once = max(1, rows_at_once // 2)
         else:
             raise ValueError(
                 f"gigabytes is {gigabytes}, but a step of {num_particles} particles needs "

@@ -1,7 +1,7 @@
 """Second stages: run a sampler on a posterior, train on from one, tell whether a tempering stalled.
 
 A trainer can be a second stage too: SWAG from the best point of MAP is
-``then(map_estimate(model), continued(swag(model, warm_up=0), num_steps=200))``.
+``two_stage(map_estimate(model), continue_training(swag(model, num_warmup=0), num_steps=200))``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from partialbayes._engine.epochs import num_batches, permutation, take
-from partialbayes._utils.checks import require_count
+from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._combinators import over_members
 from partialbayes.errors import ShortfallWarning, StalledError
-from partialbayes.model._batch import checked
-from partialbayes.parallel._hosts import brought_home
-from partialbayes.parallel._mesh import checked_mesh
-from partialbayes.parallel._sharding import arranged, on, placed, rows_placed
+from partialbayes.model._batch import as_batch
+from partialbayes.parallel._hosts import gather_to_host
+from partialbayes.parallel._mesh import as_mesh
+from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -35,7 +35,7 @@ from partialbayes.types import (
 )
 
 
-def continued(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = None) -> Sampler:
+def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = None) -> Sampler:
     """Another trainer as second stage: from the posterior found, so many steps on minibatches.
 
     Its last posterior is the result; ψ goes on being trained.
@@ -51,11 +51,11 @@ def continued(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = 
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> averaging = pb.algorithms.swag(model, warm_up=0)
-        >>> stage = pb.training.continued(averaging, num_steps=200, batch_size=20)
-        >>> swag = pb.then(pb.map_estimate(model), stage)
+        >>> averaging = pb.algorithms.swag(model, num_warmup=0)
+        >>> stage = pb.training.continue_training(averaging, num_steps=200, batch_size=20)
+        >>> swag = pb.two_stage(pb.map_estimate(model), stage)
     """
-    require_count("num_steps", num_steps, "for example num_steps=200.")
+    require_positive_int("num_steps", num_steps, "for example num_steps=200.")
     restart = algorithm.restart
     if restart is None:
         raise ValueError(
@@ -122,11 +122,11 @@ def second_stage(
         (10, 10)
     """
     key = jax.random.key(key) if isinstance(key, int) else key
-    mesh = checked_mesh(mesh)
-    batch = rows_placed(mesh, checked(model, data, "data"))
-    with on(mesh):
-        found = _second_stage(sampler, model, key, placed(mesh, posterior), batch)
-    posterior, report = brought_home(found)
+    mesh = as_mesh(mesh)
+    batch = shard_rows(mesh, as_batch(model, data, "data"))
+    with use_mesh(mesh):
+        found = _second_stage(sampler, model, key, put_on_mesh(mesh, posterior), batch)
+    posterior, report = gather_to_host(found)
     return posterior, report
 
 
@@ -134,13 +134,13 @@ def second_stage(
 def _second_stage(
     sampler: Sampler, model: Model, key: PRNGKey, posterior: Posterior, batch: Batch
 ) -> tuple[Posterior, Report]:
-    return arranged(over_members(sampler, key, model, posterior, batch))
+    return constrain(over_members(sampler, key, model, posterior, batch))
 
 
 _LARGEST_SHORTFALL = 1.0  # twice what a normal posterior has between its mode and a typical draw
 
 
-def require_arrival(report: Report, fit: Any = None) -> None:
+def raise_if_stalled(report: Report, fit: Any = None) -> None:
     """Raise where a tempered sampler (of any member) stopped short, warn where its moves lagged."""
     if "temperatures" not in report:
         return

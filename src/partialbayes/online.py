@@ -16,20 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_count, require_kind
-from partialbayes.model._batch import checked, pad_to, padded_size
+from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
 
 
-class Follower(NamedTuple):
-    """A model that follows a stream; made by `follow`, moved on by `update`.
+class OnlineState(NamedTuple):
+    """A model that follows a stream; made by `start`, moved on by `online.update`.
 
     Attributes:
         algorithm: The method.
         state: Its state.
         memory: The last W rows; the mask says how many there are yet.
         seen: Rows seen so far.
-        key: Of its random numbers; `update` makes a new one from it.
+        key: Of its random numbers; `online.update` makes a new one from it.
     """
 
     algorithm: Algorithm
@@ -44,21 +44,21 @@ class Follower(NamedTuple):
         return self.algorithm.posterior(self.state)
 
 
-def follow(
+def start(
     algorithm: Algorithm,
     data: Any,
     *,
     memory: int = 1000,
     posterior: Posterior | None = None,
     key: PRNGKey | int = 0,
-) -> Follower:
+) -> OnlineState:
     """Get ready to follow a stream.
 
     Args:
         algorithm: The method; ``ohsmc(model, kernel=forgetting("diagonal"))`` is made for it.
         data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
             W are remembered; or, from scratch, the first rows of the stream, which the first
-            `update` is made with.
+            `online.update` is made with.
         memory: W, the rows to remember: about as many as it takes the data to drift.
         posterior: Where to start from, as `fit` returned it; from scratch if None.
         key: A ``jax.random.key`` or a whole number to make one from.
@@ -71,16 +71,16 @@ def follow(
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.forgetting("diagonal"))
+        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> pb.follow(algorithm, (x, x), memory=16).seen
+        >>> pb.online.start(algorithm, (x, x), memory=16).seen
         8
     """
-    require_kind("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    require_count("memory", memory, "the rows to remember.")
-    batch = checked(algorithm.model, data, "data")
+    require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
+    require_positive_int("memory", memory, "the rows to remember.")
+    batch = as_batch(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
-    blank = blank_follower(algorithm, batch, memory, posterior, key)
+    blank = blank_state(algorithm, batch, memory, posterior, key)
     if posterior is None:
         return update(blank, data)[0]
 
@@ -94,13 +94,13 @@ def follow(
     return blank._replace(memory=kept, seen=rows)
 
 
-def blank_follower(
+def blank_state(
     algorithm: Algorithm,
     like: Batch,
     memory: int,
     posterior: Posterior | None,
     key: PRNGKey | int,
-) -> Follower:
+) -> OnlineState:
     """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
     key = jax.random.key(key) if isinstance(key, int | np.integer) else key
     key_start, key_follower = jax.random.split(key)
@@ -112,7 +112,7 @@ def blank_follower(
         return jnp.zeros((memory, *leaf.shape[1:]), leaf.dtype)
 
     inputs, targets = jax.tree.map(empty, (like.inputs, like.targets))
-    return Follower(
+    return OnlineState(
         algorithm, state, Batch(inputs, targets, jnp.zeros(memory, bool), like.scale), 0, key_follower
     )
 
@@ -123,15 +123,15 @@ def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
 
 
 def update(
-    follower: Follower, new_data: Any, *, replays: int = 10, batch_size: int = 32
-) -> tuple[Follower, dict[str, Float[Array, " step"]]]:
+    follower: OnlineState, new_data: Any, *, replays: int = 10, batch_size: int = 32
+) -> tuple[OnlineState, dict[str, Float[Array, " step"]]]:
     """Go on with new rows: one step on them, then some on rows from memory.
 
     The cost depends on the number of new rows, ``replays`` and ``batch_size``, never on how much
     has been seen.
 
     Args:
-        follower: From `follow`, or the last `update`.
+        follower: From `start`, or the last `online.update`.
         new_data: A pair ``(inputs, targets)``; no more rows than the memory holds.
         replays: Steps on rows drawn from memory; with 0 every row is used exactly once.
         batch_size: Rows in each of those.
@@ -141,23 +141,23 @@ def update(
 
     Raises:
         ValueError: There are more new rows than the memory holds, or they do not fit the model.
-        TypeError: ``follower`` is not from `follow`.
+        TypeError: ``starter`` is not from `start`.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.forgetting("diagonal"))
+        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> follower = pb.follow(algorithm, (x, x), memory=16)
-        >>> follower, info = pb.update(follower, (x, x**2), replays=2)
+        >>> follower = pb.online.start(algorithm, (x, x), memory=16)
+        >>> follower, info = pb.online.update(follower, (x, x**2), replays=2)
         >>> follower.seen, info["ess"].shape
         (16, (3,))
     """
-    require_kind("follower", follower, Follower, "make one by follow(algorithm, data).")
-    require_count("batch_size", batch_size, "rows per step.")
+    require_instance("follower", follower, OnlineState, "make one by follow(algorithm, data).")
+    require_positive_int("batch_size", batch_size, "rows per step.")
     if isinstance(replays, bool) or not isinstance(replays, int | np.integer) or replays < 0:
         raise ValueError(f"replays must be a whole number of at least 0, not {replays!r}.")
-    batch = checked(follower.algorithm.model, new_data, "new_data")
+    batch = as_batch(follower.algorithm.model, new_data, "new_data")
     capacity, rows = follower.memory.mask.shape[0], int(batch.mask.sum())
     if rows > capacity:
         raise ValueError(
@@ -175,7 +175,7 @@ def update(
         jnp.asarray(follower.seen % capacity, jnp.int32),
         key_update,
     )
-    return Follower(follower.algorithm, state, memory, follower.seen + rows, key), infos
+    return OnlineState(follower.algorithm, state, memory, follower.seen + rows, key), infos
 
 
 @partial(jax.jit, static_argnames=("algorithm", "replays", "batch_size"))
