@@ -26,6 +26,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.algorithms._ohsmc import count_distinct
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.feynman_kac._random import antithetic
@@ -41,7 +42,7 @@ from partialbayes.types import (
     Psi,
     Resampler,
 )
-from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
+from partialbayes.weights import effective_sample_size, reweight
 
 
 class BackwardOhsmcState(NamedTuple):
@@ -92,18 +93,16 @@ def backward_ohsmc(
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive_int("num_warmup", num_warmup, "1 starts with the whole likelihood at once.")
     resample = when_ess_below(0.5, stratified) if resample is None else resample
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def log_priors(values: Float[Array, "particle dim"], psi: Psi) -> Float[Array, " particle"]:
         return jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
 
     def init(key: PRNGKey) -> BackwardOhsmcState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        particles = Particles(values, uniform_log_weights(num_particles))
+        psi, particles = start_cloud(model, key, num_particles)
+        log_targets = log_priors(particles.values, psi)
         steps = jnp.zeros((), jnp.int32)
-        return BackwardOhsmcState(psi, optimizer.init(psi), particles, log_priors(values, psi), steps)
+        return BackwardOhsmcState(psi, optimizer.init(psi), particles, log_targets, steps)
 
     def step(key: PRNGKey, state: BackwardOhsmcState, batch: Batch) -> tuple[BackwardOhsmcState, Info]:
         key_resample, key_move = jax.random.split(key)
@@ -119,9 +118,7 @@ def backward_ohsmc(
             Particles(values, resampled.log_weights), log_targets - state.log_targets[ancestors]
         )
         ascent = gradient(jnp.exp(particles.log_weights))
-        updates, optimizer_state = optimizer.update(
-            jax.tree.map(jnp.negative, ascent), state.optimizer, psi
-        )
+        new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, psi)
         log_mean_likelihood = jax.nn.logsumexp(particles.log_weights + log_likelihoods)
         info = {
             "loss": -log_mean_likelihood / batch.mask.sum(),
@@ -130,7 +127,6 @@ def backward_ohsmc(
             "acceptance": jnp.ones((), increment.dtype),
             "ancestors": count_distinct(ancestors),
         }
-        new_psi: Psi = optax.apply_updates(psi, updates)
         return BackwardOhsmcState(new_psi, optimizer_state, particles, log_targets, steps), info
 
     def posterior(state: BackwardOhsmcState) -> Posterior:

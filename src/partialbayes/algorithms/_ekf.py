@@ -31,6 +31,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.kernels._forgetting import forget
 from partialbayes.types import (
@@ -104,7 +105,7 @@ def ekf(
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     if not model.prior.normal:
         raise ValueError("ekf follows φ by a normal law and needs a normal prior; use ohsmc otherwise.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> EkfState:
         key_start, key_draws = jax.random.split(key)
@@ -129,9 +130,7 @@ def ekf(
         values = _particles(law, state.draws).values
         _, gradient = one_pass(model, values, state.psi, batch)
         ascent = gradient(jnp.full(num_particles, 1.0 / num_particles, values.dtype))
-        updates, optimizer_state = optimizer.update(
-            jax.tree.map(jnp.negative, ascent), state.optimizer, state.psi
-        )
+        new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, state.psi)
         equal = jnp.asarray(num_particles, log_evidence.dtype)
         info = {
             "loss": -log_evidence / batch.mask.sum(),
@@ -140,7 +139,6 @@ def ekf(
             "acceptance": jnp.ones_like(log_evidence),
             "ancestors": equal,
         }
-        new_psi: Psi = optax.apply_updates(state.psi, updates)
         return EkfState(new_psi, optimizer_state, law, state.draws), info
 
     def posterior(state: EkfState) -> Posterior:

@@ -16,13 +16,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive_int
-from partialbayes.algorithms._common import as_rate, is_due, require_delay
+from partialbayes.algorithms._common import (
+    as_rate,
+    ascend,
+    default_optimizer,
+    is_due,
+    require_delay,
+    start_cloud,
+)
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.feynman_kac._random import normal
 from partialbayes.types import (
@@ -90,7 +96,7 @@ def sgld(
     require_delay("num_warmup", num_warmup)
     require_positive_int("every", every, "for example every=1, a sample at each step.")
     step_size = as_rate(step_size)
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> SgldState:
         params = model.init(key)
@@ -102,13 +108,12 @@ def sgld(
         phi, psi = state.params
         ascent = joint_gradient(model, phi[None, :], psi, batch)
         (moved,) = langevin(key, phi[None, :], ascent.phi, step_size(state.steps, batch))
-        descent = jax.tree.map(jnp.negative, ascent.psi)
-        updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
+        new_psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, psi)
         steps = state.steps + 1
         due = is_due(steps, num_warmup, every)
         place = state.collected % num_particles
         samples = state.samples.at[place].set(jnp.where(due, moved, state.samples[place]))
-        params = Params(moved, optax.apply_updates(psi, updates))
+        params = Params(moved, new_psi)
         collected = state.collected + due
         num_data = batch.scale * batch.mask.sum()
         return (
@@ -166,22 +171,20 @@ def particle_gradient_descent(
     """
     require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     step_size = as_rate(step_size)
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> ParticleGradientState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        return ParticleGradientState(psi, optimizer.init(psi), values, jnp.zeros((), jnp.int32))
+        psi, particles = start_cloud(model, key, num_particles)
+        return ParticleGradientState(
+            psi, optimizer.init(psi), particles.values, jnp.zeros((), jnp.int32)
+        )
 
     def step(
         key: PRNGKey, state: ParticleGradientState, batch: Batch
     ) -> tuple[ParticleGradientState, Info]:
         ascent = joint_gradient(model, state.values, state.psi, batch)
         values = langevin(key, state.values, ascent.phi, step_size(state.steps, batch))
-        descent = jax.tree.map(jnp.negative, ascent.psi)
-        updates, optimizer_state = optimizer.update(descent, state.optimizer, state.psi)
-        psi: Psi = optax.apply_updates(state.psi, updates)
+        psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, state.psi)
         num_data = batch.scale * batch.mask.sum()
         return (
             ParticleGradientState(psi, optimizer_state, values, state.steps + 1),

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from partialbayes.algorithms._common import default_optimizer
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.types import (
     Algorithm,
@@ -54,7 +55,7 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
             "the prior has a learned scale, and a single point of φ can always make it smaller: the "
             "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB."
         )
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> MapState:
         params = model.init(key)

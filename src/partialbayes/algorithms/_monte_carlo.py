@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._combinators import two_stage
+from partialbayes.algorithms._common import default_optimizer
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.samplers._importance import importance_sampling
 from partialbayes.types import (
@@ -99,7 +100,7 @@ def monte_carlo(
         >>> algorithm = pb.algorithms.monte_carlo(model, objective=pb.algorithms.expected_log_likelihood)
     """
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> MonteCarloState:
         key_start, key_prior = jax.random.split(key)

@@ -18,6 +18,7 @@ import optax
 from jaxtyping import PyTree
 
 from partialbayes._utils.checks import require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
 from partialbayes.kernels import random_walk
 from partialbayes.kernels._requirements import require_suitable
@@ -37,7 +38,7 @@ from partialbayes.types import (
     Scalar,
     Target,
 )
-from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
+from partialbayes.weights import effective_sample_size, reweight
 
 
 class OhsmcState(NamedTuple):
@@ -84,13 +85,10 @@ def ohsmc(
     require_suitable(kernel, model)
     if gradient_particles is not None:
         require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> OhsmcState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        particles = Particles(values, uniform_log_weights(num_particles))
+        psi, particles = start_cloud(model, key, num_particles)
         return OhsmcState(psi, optimizer.init(psi), particles, kernel.init(model.split.dim))
 
     def step(key: PRNGKey, state: OhsmcState, batch: Batch) -> tuple[OhsmcState, Info]:
@@ -108,9 +106,7 @@ def ohsmc(
             Particles(moved.values, resampled.log_weights), log_likelihoods + moved.log_correction
         )
         ascent = gradient(jnp.exp(particles.log_weights))
-        updates, optimizer_state = optimizer.update(
-            jax.tree.map(jnp.negative, ascent), state.optimizer, psi
-        )
+        new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, psi)
         info = {
             "loss": -increment / batch.mask.sum(),
             "ess": effective_sample_size(particles.log_weights),
@@ -118,7 +114,6 @@ def ohsmc(
             "acceptance": moved.acceptance,
             "ancestors": count_distinct(ancestors),
         }
-        new_psi: Psi = optax.apply_updates(psi, updates)
         return OhsmcState(new_psi, optimizer_state, particles, moved.state), info
 
     def posterior(state: OhsmcState) -> Posterior:

@@ -23,6 +23,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.types import (
     Algorithm,
@@ -86,13 +87,10 @@ def poisson_ohsmc(
     require_positive("intensity", intensity)
     require_positive_int("subset_size", subset_size, "for example subset_size=1.")
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> PoissonOhsmcState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        particles = Particles(values, uniform_log_weights(num_particles))
+        psi, particles = start_cloud(model, key, num_particles)
         return PoissonOhsmcState(psi, optimizer.init(psi), particles)
 
     def step(key: PRNGKey, state: PoissonOhsmcState, batch: Batch) -> tuple[PoissonOhsmcState, Info]:
@@ -107,9 +105,7 @@ def poisson_ohsmc(
         )
         _, gradient = one_pass(model, values, psi, random_subset(key_subset, batch, subset_size))
         ascent = gradient(jnp.exp(particles.log_weights))
-        updates, optimizer_state = optimizer.update(
-            jax.tree.map(jnp.negative, ascent), state.optimizer, psi
-        )
+        new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, psi)
         num_data = batch.scale * batch.mask.sum()
         info = {
             "loss": -increment / num_data,
@@ -119,7 +115,6 @@ def poisson_ohsmc(
             "ancestors": jnp.asarray(num_particles, increment.dtype),
             "smallest_factor": estimates.smallest_factor,
         }
-        new_psi: Psi = optax.apply_updates(psi, updates)
         return PoissonOhsmcState(new_psi, optimizer_state, particles), info
 
     def posterior(state: PoissonOhsmcState) -> Posterior:

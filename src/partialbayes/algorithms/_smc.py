@@ -25,6 +25,7 @@ import optax
 from jaxtyping import PyTree
 
 from partialbayes._utils.checks import require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.annealing import AnnealingSchedule, as_exponents, geometric_blocks, posterior_family
 from partialbayes.feynman_kac._feynman_kac import relative_variance, resample_move, run_path
 from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
@@ -37,13 +38,11 @@ from partialbayes.types import (
     Info,
     Kernel,
     Model,
-    Particles,
     Posterior,
     PRNGKey,
     Psi,
     Resampler,
 )
-from partialbayes.weights import uniform_log_weights
 
 
 class SmcState(NamedTuple):
@@ -98,15 +97,13 @@ def smc(
     require_suitable(kernel, model)
     if gradient_particles is not None:
         require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
     mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
 
     def init(key: PRNGKey) -> SmcState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        sampled = Posterior(psi, Particles(values, uniform_log_weights(num_particles)))
-        return SmcState(psi, optimizer.init(psi), kernel.init(model.split.dim), sampled)
+        psi, particles = start_cloud(model, key, num_particles)
+        memory = kernel.init(model.split.dim)
+        return SmcState(psi, optimizer.init(psi), memory, Posterior(psi, particles))
 
     def step(key: PRNGKey, state: SmcState, batch: Batch) -> tuple[SmcState, Info]:
         psi = state.psi
@@ -120,9 +117,10 @@ def smc(
             _, gradient = one_pass(model, values, psi, unscaled)
         else:
             _, gradient = sampled_pass(key_gradient, gradient_particles, model, values, psi, unscaled)
-        ascent = gradient(jnp.exp(cloud.particles.log_weights))
-        descent = jax.tree.map(lambda leaf: -batch.scale * leaf, ascent)
-        updates, optimizer_state = optimizer.update(descent, state.optimizer, psi)
+        ascent = jax.tree.map(
+            lambda leaf: batch.scale * leaf, gradient(jnp.exp(cloud.particles.log_weights))
+        )
+        new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, psi)
         # The first step only weighs; where it is the only one, nothing is rejected.
         acceptance = record.acceptance[1:] if record.acceptance.shape[0] > 1 else record.acceptance
         info = {
@@ -135,7 +133,6 @@ def smc(
             "min_acceptance": acceptance.min(),
             "ancestors": record.ancestors[-1],
         }
-        new_psi: Psi = optax.apply_updates(psi, updates)
         sampled = Posterior(psi, cloud.particles)
         return SmcState(new_psi, optimizer_state, cloud.kernel, sampled), info
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive_int
+from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.types import (
     Algorithm,
@@ -69,25 +69,22 @@ def svgd(
     require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     if num_particles < 2:
         raise ValueError("num_particles must be at least 2 for svgd; one particle is map_estimate.")
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
-    particle_optimizer = optax.adam(0.01) if particle_optimizer is None else particle_optimizer
+    optimizer = default_optimizer(optimizer)
+    particle_optimizer = default_optimizer(particle_optimizer)
 
     def init(key: PRNGKey) -> SvgdState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        return SvgdState(psi, optimizer.init(psi), values, particle_optimizer.init(values))
+        psi, particles = start_cloud(model, key, num_particles)
+        return SvgdState(
+            psi, optimizer.init(psi), particles.values, particle_optimizer.init(particles.values)
+        )
 
     def step(key: PRNGKey, state: SvgdState, batch: Batch) -> tuple[SvgdState, Info]:
         ascent = joint_gradient(model, state.values, state.psi, batch)
-        updates, optimizer_state = optimizer.update(
-            jax.tree.map(jnp.negative, ascent.psi), state.optimizer, state.psi
+        psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, state.psi)
+        direction = stein_direction(state.values, ascent.phi)
+        values, particle_optimizer_state = ascend(
+            particle_optimizer, direction, state.particle_optimizer, state.values
         )
-        moves, particle_optimizer_state = particle_optimizer.update(
-            -stein_direction(state.values, ascent.phi), state.particle_optimizer, state.values
-        )
-        psi: Psi = optax.apply_updates(state.psi, updates)
-        values: Array = optax.apply_updates(state.values, moves)
         num_data = batch.scale * batch.mask.sum()
         return (
             SvgdState(psi, optimizer_state, values, particle_optimizer_state),

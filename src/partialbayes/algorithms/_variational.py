@@ -20,6 +20,7 @@ import optax
 from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes.algorithms._common import default_optimizer
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.feynman_kac._random import normal
 from partialbayes.samplers._target import prior_scale
@@ -162,7 +163,7 @@ def variational(
     require_positive_int("num_samples", num_samples, "for example num_samples=100.")
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive("initial_scale", initial_scale)
-    optimizer = optax.adam(0.01) if optimizer is None else optimizer
+    optimizer = default_optimizer(optimizer)
     dim = model.split.dim
 
     def init(key: PRNGKey) -> VariationalState:
