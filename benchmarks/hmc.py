@@ -42,8 +42,8 @@ def main() -> None:
             jax.block_until_ready(posterior)
             seconds.append(time.perf_counter() - before)
             processor = time.process_time() - processor
-        shown = (*seconds, processor, jnp.max(report["r_hat"]), jnp.min(report["ess"]))
-        shown = (*shown, jnp.mean(report["acceptance"]))
+        shown = (*seconds, processor, jnp.max(report.r_hat), jnp.min(report.ess))
+        shown = (*shown, jnp.mean(report.acceptance))
         print(f"{name:24}" + "".join(f"{float(value):12.2f}" for value in shown), flush=True)
 
 

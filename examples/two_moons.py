@@ -71,7 +71,7 @@ def draw(model: pb.types.Model, posterior: pb.types.Posterior, data: tuple) -> N
     predictive = pb.predict(model, posterior, grid, chunks=pb.types.Chunks(rows=4096))
     particles = posterior.particles
     chosen = jax.random.categorical(jax.random.key(0), particles.log_weights, shape=(40,))
-    logits = jax.vmap(lambda phi: model.predict(phi, posterior.psi, grid))(particles.values[chosen])
+    logits = jax.vmap(lambda phi: model.parameters(phi, posterior.psi, grid))(particles.values[chosen])
 
     figure, axes = plt.subplots(
         1, 3, figsize=(13.5, 4.1), sharex=True, sharey=True, layout="constrained"

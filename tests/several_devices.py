@@ -42,7 +42,7 @@ def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
         many = pb.fit(algorithm, data, mesh=mesh, **settings)
         assert one.history.best_step == many.history.best_step
         close((one.posterior, one.history.metrics), (many.posterior, many.history.metrics))
-        close(one.report, many.report)
+        close(one.reports, many.reports)
     return many
 
 

@@ -110,7 +110,7 @@ def test_trains_and_predicts(adapter, subset, likelihood):
     posterior = train_briefly(model, (X, targets))
     changed = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), start, posterior.psi)
     assert all(jax.tree.leaves(changed))  # the whole of ψ takes part
-    parameters = model.predict(posterior.particles.values[0], posterior.psi, jnp.asarray(X, float))
+    parameters = model.parameters(posterior.particles.values[0], posterior.psi, jnp.asarray(X, float))
     drawn = model.likelihood.sample(jax.random.key(3), parameters)
     for value in (model.likelihood.mean(parameters), model.likelihood.variance(parameters), drawn):
         assert np.isfinite(value).all()

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes._utils.checks import as_key, require_instance, require_positive_int
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
 
@@ -102,7 +102,7 @@ def blank_state(
     key: PRNGKey | int,
 ) -> OnlineState:
     """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key = as_key(key)
     key_start, key_follower = jax.random.split(key)
     state = _init(algorithm, key_start)
     if posterior is not None:

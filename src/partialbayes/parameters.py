@@ -101,15 +101,17 @@ class Parameter(NamedTuple):
 
     Attributes:
         shape: Its shape.
-        init: ``() ->`` what ψ holds of it at the start; ``()`` if it is not learned.
+        init: What ψ holds of it at the start; ``()`` if it is not learned.
         latents: What φ holds of it; empty if it is not sampled.
         value: ``(learned, latent) ->`` its value, from what ψ and φ hold.
+        is_learned: Whether ψ holds it.
     """
 
     shape: tuple[int, ...]
     init: Callable[[], PyTree]
     latents: tuple[Latent, ...]
     value: Callable[[PyTree, dict[str, Array]], Array]
+    is_learned: bool = False
 
 
 def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Parameter:
@@ -122,7 +124,9 @@ def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Pa
         return constraint.free(jnp.asarray(chosen, jnp.result_type(float)))
 
     if isinstance(value, Learned):
-        return Parameter(shape, start, (), lambda learned, latent: constraint.bind(learned))
+        return Parameter(
+            shape, start, (), lambda learned, latent: constraint.bind(learned), is_learned=True
+        )
     if isinstance(value, Sampled):
         latents = (Latent(name, start, value.prior),)
         return Parameter(shape, tuple, latents, lambda learned, latent: constraint.bind(latent[name]))
@@ -139,13 +143,13 @@ class Parameters(NamedTuple):
 
 def parameter_dict(parameters: dict[str, Parameter]) -> Parameters:
     """Put parameters together."""
-    starts = {name: entry.init for name, entry in parameters.items()}
+    starts = {name: entry.init for name, entry in parameters.items() if entry.is_learned}
 
     def values(learned: dict[str, PyTree], latent: dict[str, Array]) -> dict[str, Array]:
         return {name: entry.value(learned.get(name, ()), latent) for name, entry in parameters.items()}
 
     return Parameters(
-        init=lambda: {name: start() for name, start in starts.items() if start is not tuple},
+        init=lambda: {name: start() for name, start in starts.items()},
         latents=tuple(latent for entry in parameters.values() for latent in entry.latents),
         values=values,
     )

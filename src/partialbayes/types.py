@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,14 +31,20 @@ Phi: TypeAlias = Float[Array, " dim"]
 """The random weights of one particle."""
 Scalar: TypeAlias = Float[Array, ""]
 """One number, as an array."""
-LogDensity: TypeAlias = Callable[[Any], Any]
-"""From one φ to a log-density, up to a constant."""
 Info: TypeAlias = dict[str, Scalar]
 """What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
 data point; those with particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
 ``ancestors``."""
-Report: TypeAlias = dict[str, Array]
-"""What a second stage reports once: arrays by name (``r_hat``, ``acceptance``, ``log_evidence``, …)."""
+Report: TypeAlias = PyTree
+"""What a second stage reports once, a NamedTuple of arrays such as `ChainReport`; None if nothing."""
+
+
+@runtime_checkable
+class LogDensity(Protocol):
+    """A log-density of φ, up to a constant."""
+
+    def __call__(self, phi: Phi, /) -> Scalar:
+        """Return the log-density at one φ."""
 
 
 class Particles(NamedTuple):
@@ -98,12 +104,26 @@ class Params(NamedTuple):
     psi: Psi
 
 
+class NetworkInit(Protocol):
+    """How the weights of a network start."""
+
+    def __call__(self, key: PRNGKey, /) -> PyTree:
+        """Return the weights."""
+
+
+class NetworkApply(Protocol):
+    """What a network computes."""
+
+    def __call__(self, params: PyTree, inputs: PyTree, /) -> PyTree:
+        """Return the outputs at these inputs, row by row."""
+
+
 class Network(NamedTuple):
     """A network: how its weights start, and what it computes.
 
     Attributes:
-        init: ``key -> params``. A pretrained network returns its own weights.
-        apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
+        init: Makes the weights. A pretrained network returns its own.
+        apply: Computes outputs from inputs, with a leading example axis on both.
         output_axis: Which axis of a kernel counts the units it feeds: the last one as in Flax, or
             the first as in Equinox. The product of the others is the fan-in.
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
@@ -119,8 +139,8 @@ class Network(NamedTuple):
         2
     """
 
-    init: Callable[[PRNGKey], PyTree]
-    apply: Callable[[PyTree, PyTree], PyTree]
+    init: NetworkInit
+    apply: NetworkApply
     output_axis: int = -1
     ordered: bool = False
     recipe: str | None = None
@@ -142,6 +162,75 @@ class Latent(NamedTuple):
     prior: PriorBuilder | None
 
 
+class LikelihoodParameters(Protocol):
+    """From what a network computes to the parameters of the distribution of the targets."""
+
+    def __call__(self, outputs: PyTree, learned: PyTree, latent: dict[str, Array], /) -> PyTree:
+        """Return the parameters.
+
+        Args:
+            outputs: What the network computes, one row per example.
+            learned: What lives in ``psi.likelihood``.
+            latent: What lives in φ, by name; empty for most likelihoods.
+        """
+
+
+class LikelihoodDensity(Protocol):
+    """The log-density of each example."""
+
+    def __call__(self, parameters: PyTree, targets: PyTree, /) -> Float[Array, " example"]:
+        """Return log p(y_i) for each example."""
+
+
+class ObservedDensity(Protocol):
+    """The log-density of the observed entries of each example, the others integrated out."""
+
+    def __call__(
+        self, parameters: PyTree, targets: PyTree, observed: Any, /
+    ) -> Float[Array, " example"]:
+        """Return it; ``observed`` is true for the entries that are there."""
+
+
+class LikelihoodMoment(Protocol):
+    """A mean, a variance or class probabilities, of each example."""
+
+    def __call__(self, parameters: PyTree, /) -> Float[Array, "example ..."]:
+        """Return it."""
+
+
+class LikelihoodSample(Protocol):
+    """Draws of targets."""
+
+    def __call__(self, key: PRNGKey, parameters: PyTree, /) -> PyTree:
+        """Return one draw for each example."""
+
+
+class TargetCheck(Protocol):
+    """A check of the targets that a user passes."""
+
+    def __call__(self, outputs: Any, targets: Any, /) -> PyTree:
+        """Return the targets in canonical form, or raise a ``ValueError`` that says what is wrong.
+
+        Args:
+            outputs: Shapes and dtypes of what the network computes.
+            targets: What the user passed.
+        """
+
+
+class TargetCdf(Protocol):
+    """P(Y ≤ y) of each entry of the targets."""
+
+    def __call__(self, parameters: PyTree, targets: Array, /) -> Float[Array, "example ..."]:
+        """Return it."""
+
+
+class ParameterValues(Protocol):
+    """The likelihood's own parameters by name, in their own units."""
+
+    def __call__(self, learned: PyTree, latent: dict[str, Array], /) -> dict[str, Array]:
+        """Return them: what a learned variance has become, say."""
+
+
 class Likelihood(NamedTuple):
     """p(y | outputs of the network), one value per example.
 
@@ -149,44 +238,45 @@ class Likelihood(NamedTuple):
     distribution; the other functions take those, so training and prediction share one definition.
 
     Attributes:
-        init: ``() -> learned``, the start of what lives in ``psi.likelihood``.
-        parameters: ``(outputs, learned, latent) -> parameters``; ``latent`` holds what lives in
-            φ, by name, and is empty for most.
-        log_density: ``(parameters, targets) -> (example,)``.
-        mean: ``parameters -> (example, ...)``; class probabilities for a classification.
-        variance: ``parameters -> (example, ...)``.
-        sample: ``(key, parameters) -> targets``.
-        check: ``(outputs, targets) -> targets`` in canonical form, or a ``ValueError`` that
-            says what is wrong. ``outputs`` carries shape and dtype only.
+        init: The start of what lives in ``psi.likelihood``.
+        parameters: From outputs to the parameters of the distribution.
+        log_density: The log-density of each example.
+        mean: The mean of each entry; class probabilities for a classification.
+        variance: The variance of each entry.
+        sample: Draws of targets.
+        check: The check of targets that a user passes.
         latents: The parameters that are random; they come last in φ.
-        observed_log_density: ``(parameters, targets, observed) -> (example,)``, the density of
-            the observed entries of the targets alone, the others integrated out; None if the
-            likelihood knows only whole rows.
-        values: ``(learned, latent) ->`` the likelihood's own parameters by name, in their own
-            units: what a learned variance has become.
-        cdf: ``(parameters, targets) -> (example, ...)``, P(Y ≤ y) of each entry; None if it is
-            not known, or if the targets are classes.
-        probabilities: ``parameters -> (example, ..., class)`` of a classification; None of others.
-        normal: Whether each entry is Gaussian, so that mean and variance say all.
-        counts: Whether targets are whole numbers, so that their quantiles are.
+        observed_log_density: The log-density where targets have gaps; None if the likelihood knows
+            only whole rows.
+        values: The likelihood's own parameters by name, in their own units.
+        cdf: P(Y ≤ y) of each entry; None if it is not known, or if the targets are classes.
+        probabilities: Class probabilities along the last axis; None unless the targets are classes.
+        kind: What targets are: "real" numbers, "count" (whole numbers, and so are their quantiles) or
+            "class" (labels).
+        is_gaussian: Whether each entry is Gaussian, so that mean and variance say all.
         recipe: How it was made, as JSON; None if it is the user's own.
     """
 
     init: Callable[[], PyTree]
-    parameters: Callable[[PyTree, PyTree, dict[str, Array]], PyTree]
-    log_density: Callable[[PyTree, PyTree], Float[Array, " example"]]
-    mean: Callable[[PyTree], Float[Array, "example ..."]]
-    variance: Callable[[PyTree], Float[Array, "example ..."]]
-    sample: Callable[[PRNGKey, PyTree], PyTree]
-    check: Callable[[Any, Any], PyTree]
+    parameters: LikelihoodParameters
+    log_density: LikelihoodDensity
+    mean: LikelihoodMoment
+    variance: LikelihoodMoment
+    sample: LikelihoodSample
+    check: TargetCheck
     latents: tuple[Latent, ...] = ()
-    observed_log_density: Callable[[PyTree, PyTree, Any], Float[Array, " example"]] | None = None
-    values: Callable[[PyTree, dict[str, Array]], dict[str, Array]] = lambda learned, latent: {}
-    cdf: Callable[[PyTree, Array], Float[Array, "example ..."]] | None = None
-    probabilities: Callable[[PyTree], Float[Array, "example ... class"]] | None = None
-    normal: bool = False
-    counts: bool = False
+    observed_log_density: ObservedDensity | None = None
+    values: ParameterValues = lambda learned, latent: {}
+    cdf: TargetCdf | None = None
+    probabilities: LikelihoodMoment | None = None
+    kind: Literal["real", "count", "class"] = "real"
+    is_gaussian: bool = False
     recipe: str | None = None
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the targets are labels of classes."""
+        return self.kind == "class"
 
 
 class Moments(NamedTuple):
@@ -196,26 +286,51 @@ class Moments(NamedTuple):
     variance: Phi
 
 
+class PriorSample(Protocol):
+    """Draws from a prior."""
+
+    def __call__(self, key: PRNGKey, learned: PyTree, num: int, /) -> Float[Array, "num dim"]:
+        """Return ``num`` draws of φ; ``learned`` is what lives in ``psi.prior``."""
+
+
+class PriorDensity(Protocol):
+    """The log-density of a prior."""
+
+    def __call__(self, phi: Phi, learned: PyTree, /) -> Scalar:
+        """Return it at one φ; ``learned`` is what lives in ``psi.prior``."""
+
+
+class PriorMoments(Protocol):
+    """Mean and variance of a prior."""
+
+    def __call__(self, learned: PyTree, /) -> Moments:
+        """Return them; ``learned`` is what lives in ``psi.prior``."""
+
+
 class Prior(NamedTuple):
     """π(φ; learned), bound to the weights it is a prior of.
 
     Attributes:
-        init: ``() -> learned``, the start of what lives in ``psi.prior``.
-        sample: ``(key, learned, num) -> (num, dim)``.
-        log_density: ``(phi, learned) -> scalar``.
-        moments: ``learned -> Moments``.
+        init: The start of what lives in ``psi.prior``.
+        sample: Draws of φ.
+        log_density: The log-density at one φ.
+        moments: Mean and variance of each coordinate.
         normal: Whether π is Gaussian with independent coordinates, so that the moments say all.
     """
 
     init: Callable[[], PyTree]
-    sample: Callable[[PRNGKey, PyTree, int], Float[Array, "num dim"]]
-    log_density: Callable[[Phi, PyTree], Scalar]
-    moments: Callable[[PyTree], Moments]
+    sample: PriorSample
+    log_density: PriorDensity
+    moments: PriorMoments
     normal: bool
 
 
-PriorBuilder: TypeAlias = "Callable[[Split], Prior]"
-"""A prior is built once it is known which weights are stochastic."""
+@runtime_checkable
+class PriorBuilder(Protocol):
+    """A prior before it is known which weights it is a prior of."""
+
+    def __call__(self, split: Split, /) -> Prior:
+        """Return the prior of these weights."""
 
 
 class Chunks(NamedTuple):
@@ -238,17 +353,35 @@ class Recipes(NamedTuple):
     prior: str | None = None
 
 
+class ModelInit(Protocol):
+    """Where training starts."""
+
+    def __call__(self, key: PRNGKey, /) -> Params:
+        """Return a fresh (or the pretrained) starting point."""
+
+
+class ModelLogLikelihood(Protocol):
+    """The log-likelihood of a batch, row by row."""
+
+    def __call__(self, phi: Phi, psi: Psi, batch: Batch, /) -> Float[Array, " example"]:
+        """Return log p(y_i | φ; ψ) of each row, zero on masked ones."""
+
+
+class ModelOutputs(Protocol):
+    """What a model computes at inputs."""
+
+    def __call__(self, phi: Phi, psi: Psi, inputs: PyTree, /) -> PyTree:
+        """Return it, row by row."""
+
+
 class Model(NamedTuple):
     """A partial Bayesian network: everything a training method needs to know.
 
     Attributes:
-        init: ``key -> Params``, a fresh (or the pretrained) starting point.
-        sample_prior: ``(key, psi, num) -> (num, dim)``.
-        log_prior: ``(phi, psi) -> scalar``.
-        prior_moments: ``psi -> Moments``.
-        log_likelihood: ``(phi, psi, batch) -> (example,)``, zero on masked rows.
-        outputs: ``(phi, psi, inputs) ->`` what the network computes.
-        predict: ``(phi, psi, inputs) -> parameters`` of the likelihood.
+        init: Where training starts.
+        log_likelihood: The log-likelihood of each row of a batch, zero on masked rows.
+        outputs: What the network computes.
+        parameters: The parameters of the likelihood at inputs.
         likelihood: The likelihood, for means, variances, samples and checks.
         prior: The prior, bound to the split.
         split: What φ consists of: the stochastic weights, then the likelihood's latents.
@@ -265,18 +398,27 @@ class Model(NamedTuple):
         ((10,), (3, 1))
     """
 
-    init: Callable[[PRNGKey], Params]
-    sample_prior: Callable[[PRNGKey, Psi, int], Float[Array, "num dim"]]
-    log_prior: Callable[[Phi, Psi], Scalar]
-    prior_moments: Callable[[Psi], Moments]
-    log_likelihood: Callable[[Phi, Psi, Batch], Float[Array, " example"]]
-    outputs: Callable[[Phi, Psi, PyTree], PyTree]
-    predict: Callable[[Phi, Psi, PyTree], PyTree]
+    init: ModelInit
+    log_likelihood: ModelLogLikelihood
+    outputs: ModelOutputs
+    parameters: ModelOutputs
     likelihood: Likelihood
     prior: Prior
     split: Split
     chunks: Chunks = Chunks()
     recipes: Recipes = Recipes()
+
+    def log_prior(self, phi: Phi, psi: Psi) -> Scalar:
+        """Return log π(φ; ψ)."""
+        return self.prior.log_density(phi, psi.prior)
+
+    def sample_prior(self, key: PRNGKey, psi: Psi, num: int) -> Float[Array, "num dim"]:
+        """Return ``num`` draws of φ from the prior at ψ."""
+        return self.prior.sample(key, psi.prior, num)
+
+    def prior_moments(self, psi: Psi) -> Moments:
+        """Return mean and variance of each coordinate of φ under the prior at ψ."""
+        return self.prior.moments(psi.prior)
 
 
 class Target(NamedTuple):
@@ -312,12 +454,37 @@ class Moved(NamedTuple):
     state: PyTree
 
 
+def _no_memory(dim: int, /) -> PyTree:
+    return ()
+
+
+class KernelInit(Protocol):
+    """The memory a kernel starts with."""
+
+    def __call__(self, dim: int, /) -> PyTree:
+        """Return it, for a φ of ``dim`` weights."""
+
+
+class KernelStep(Protocol):
+    """One move of the whole cloud."""
+
+    def __call__(self, key: PRNGKey, particles: Particles, target: Target, state: PyTree, /) -> Moved:
+        """Move the particles.
+
+        Args:
+            key: The randomness of this move.
+            particles: The cloud, with its weights.
+            target: What the move may look at.
+            state: The kernel's memory.
+        """
+
+
 class Kernel(NamedTuple):
-    """A Markov kernel on the whole cloud, with memory.
+    """A Markov kernel on the whole cloud, with memory: what ``kernel=`` takes.
 
     Attributes:
-        init: ``dim -> state``.
-        step: ``(key, particles, target, state) -> Moved``.
+        step: One move of the cloud.
+        init: The memory it starts with; none by default.
         needs_normal_prior: Whether the move is right only where the prior is normal with
             independent coordinates. Whoever takes both checks it (`require_suitable`).
         needs_prior_variance: Whether the prior must have a variance.
@@ -325,8 +492,8 @@ class Kernel(NamedTuple):
             sequential Monte Carlo along a path cannot (`require_invariant`).
     """
 
-    init: Callable[[int], PyTree]
-    step: Callable[[PRNGKey, Particles, Target, PyTree], Moved]
+    step: KernelStep
+    init: KernelInit = _no_memory
     needs_normal_prior: bool = False
     needs_prior_variance: bool = False
     keeps_target: bool = True
@@ -335,7 +502,7 @@ class Kernel(NamedTuple):
 class ParticleKernel(NamedTuple):
     """A Markov kernel on one particle, the log-density given at call time; see `from_mcmc`.
 
-    The signatures are BlackJAX's, so that ``Kernel(blackjax.nuts.init, step)`` is one, where
+    The signatures are BlackJAX's, so that ``ParticleKernel(blackjax.nuts.init, step)`` is one, where
     ``step`` is ``blackjax.nuts.build_kernel()`` with its parameters filled in.
 
     Attributes:
@@ -348,8 +515,14 @@ class ParticleKernel(NamedTuple):
     step: Callable[[PRNGKey, Any, LogDensity], tuple[Any, Any]]
 
 
-Resampler: TypeAlias = Callable[[PRNGKey, Particles], tuple[Particles, Int[Array, " particle"]]]
-"""Equally weighted (or still weighted) particles, and the index each one came from."""
+@runtime_checkable
+class Resampler(Protocol):
+    """A scheme that draws a new cloud from a weighted one."""
+
+    def __call__(
+        self, key: PRNGKey, particles: Particles, /
+    ) -> tuple[Particles, Int[Array, " particle"]]:
+        """Return equally weighted (or still weighted) particles, and the index each one came from."""
 
 
 class Posterior(NamedTuple):
@@ -369,11 +542,159 @@ class Posterior(NamedTuple):
     psi: Psi
     particles: Particles
 
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether there is a member axis."""
+        return self.particles.log_weights.ndim > 1
 
-Sampler: TypeAlias = Callable[[PRNGKey, Model, Posterior, Batch], tuple[Posterior, Report]]
-"""A second stage: new samples of φ given *all* the data, at the ψ of the posterior it is given.
+    @property
+    def num_members(self) -> int:
+        """How many members the ensemble has; one where it is none."""
+        return self.particles.log_weights.shape[0] if self.is_ensemble else 1
 
-Pure, and compiled by whoever calls it. The posterior it sees has no member axis."""
+    @property
+    def num_particles(self) -> int:
+        """How many particles each member has."""
+        return self.particles.log_weights.shape[-1]
+
+
+class ChainReport(NamedTuple):
+    """What `hmc` and `nuts` report.
+
+    Attributes:
+        r_hat: Split R-hat of each coordinate of φ; 1 where all halves of all chains agree.
+        ess: Effective sample size of each coordinate.
+        acceptance: Mean acceptance probability of each chain.
+        divergences: How many draws diverged, over all chains.
+        step_size: The step size of each chain.
+    """
+
+    r_hat: Float[Array, "*member dim"]
+    ess: Float[Array, "*member dim"]
+    acceptance: Float[Array, "*member chain"]
+    divergences: Int[Array, "*member"]
+    step_size: Float[Array, "*member chain"]
+
+
+class LaplaceReport(NamedTuple):
+    """What `laplace` reports.
+
+    Attributes:
+        log_evidence: Laplace's approximation of log p(y; ψ).
+        clipped: In how many directions the curvature was below the prior's, and taken for it.
+        gradient_norm: Length of the gradient at the mode, in units of the prior.
+    """
+
+    log_evidence: Float[Array, "*member"]
+    clipped: Int[Array, "*member"]
+    gradient_norm: Float[Array, "*member"]
+
+
+class ImportanceReport(NamedTuple):
+    """What `importance_sampling` reports.
+
+    Attributes:
+        log_evidence: An estimate of log p(y; ψ).
+        ess: Effective sample size of the weighted draws of the prior.
+    """
+
+    log_evidence: Float[Array, "*member"]
+    ess: Float[Array, "*member"]
+
+
+class TemperingReport(NamedTuple):
+    """What `tempered_smc` reports. Steps that were not needed hold NaN.
+
+    Attributes:
+        log_evidence: An estimate of log p(y; ψ); NaN if the path stalled.
+        standard_error: Its standard error, from the ancestry of this one run.
+        temperatures: The exponent of the likelihood after each step; 1 at the posterior.
+        ess: Effective sample size at each step.
+        acceptance: Mean acceptance of the moves of each step.
+        shortfall: By how much the best particle of the stage before is denser than the new ones on
+            average, for each random weight.
+    """
+
+    log_evidence: Float[Array, "*member"]
+    standard_error: Float[Array, "*member"]
+    temperatures: Float[Array, "*member step"]
+    ess: Float[Array, "*member step"]
+    acceptance: Float[Array, "*member step"]
+    shortfall: Float[Array, "*member"]
+
+    @property
+    def arrived(self) -> Bool[Array, "*member"]:
+        """Whether the path got to the posterior."""
+        return jnp.isfinite(self.log_evidence)
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A second stage: new samples of φ given *all* the data, at the ψ of the posterior it is given.
+
+    Pure, and compiled by whoever calls it. The posterior it sees has no member axis.
+    """
+
+    def __call__(
+        self, key: PRNGKey, model: Model, posterior: Posterior, batch: Batch, /
+    ) -> tuple[Posterior, Report]:
+        """Return the new posterior and a report.
+
+        Args:
+            key: The randomness of the sampler.
+            model: The model that was trained.
+            posterior: What the stage before found; its ψ is kept.
+            batch: All the training data.
+        """
+
+
+class AlgorithmInit(Protocol):
+    """The state an algorithm starts with."""
+
+    def __call__(self, key: PRNGKey, /) -> Any:
+        """Return the state before the first step."""
+
+
+class AlgorithmStep(Protocol):
+    """One step of training."""
+
+    def __call__(self, key: PRNGKey, state: Any, batch: Batch, /) -> tuple[Any, Info]:
+        """Return the state after a batch, and what the step has to report.
+
+        Args:
+            key: The randomness of this step.
+            state: The state before it.
+            batch: Rows of data; ``batch.scale`` is N/M.
+        """
+
+
+class AlgorithmPosterior(Protocol):
+    """What an algorithm has learned so far."""
+
+    def __call__(self, state: Any, /) -> Posterior:
+        """Return ψ and the particles of a state."""
+
+
+class AlgorithmFinish(Protocol):
+    """Second stages, run once after training."""
+
+    def __call__(
+        self, key: PRNGKey, posterior: Posterior, batch: Batch, /
+    ) -> tuple[Posterior, tuple[Report, ...]]:
+        """Return the final posterior and a report of each stage.
+
+        Args:
+            key: The randomness of the stages.
+            posterior: The best posterior of training.
+            batch: All the training data.
+        """
+
+
+class AlgorithmRestart(Protocol):
+    """How an algorithm continues from a posterior."""
+
+    def __call__(self, state: Any, posterior: Posterior, /) -> Any:
+        """Return the state with this posterior, of the same shapes, in it."""
 
 
 class Algorithm(NamedTuple):
@@ -381,14 +702,13 @@ class Algorithm(NamedTuple):
 
     Attributes:
         model: The model it trains.
-        init: ``key -> state``.
-        step: ``(key, state, batch) -> (state, info)``. Shapes, dtypes and weak types of the
-            state do not change.
-        posterior: ``state -> Posterior``.
-        finish: ``(key, posterior, data) -> (posterior, report)``, called once after training with
-            the best posterior and all the data; None if there is nothing left to do. See `two_stage`.
-        restart: ``(state, posterior) -> state`` that goes on from a posterior of the same shapes;
-            None if a posterior does not say where to go on. See `online.start`.
+        init: The state it starts with.
+        step: One step on a batch. Shapes, dtypes and weak types of the state do not change.
+        posterior: What it has learned so far.
+        finish: Second stages, run once after training with the best posterior and all the data; None
+            if there is nothing left to do. See `two_stage`.
+        restart: How it continues from a posterior; None if a posterior does not say where to
+            continue. See `online.start`.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -400,19 +720,15 @@ class Algorithm(NamedTuple):
     """
 
     model: Model
-    init: Callable[[PRNGKey], Any]
-    step: Callable[[PRNGKey, Any, Batch], tuple[Any, Info]]
-    posterior: Callable[[Any], Posterior]
-    finish: Callable[[PRNGKey, Posterior, Batch], tuple[Posterior, Report]] | None = None
-    restart: Callable[[Any, Posterior], Any] | None = None
+    init: AlgorithmInit
+    step: AlgorithmStep
+    posterior: AlgorithmPosterior
+    finish: AlgorithmFinish | None = None
+    restart: AlgorithmRestart | None = None
 
 
 BIAS_NAMES = ("bias", "b")
-
-
 SCALE_NAMES = ("scale", "gamma")
-
-
 WEIGHT_NAMES = ("kernel", "weight", "embedding", "w", *BIAS_NAMES, *SCALE_NAMES)
 
 
@@ -566,16 +882,27 @@ class Fit(NamedTuple):
     Attributes:
         posterior: The best posterior, after the algorithm's second stage if it has one.
         history: What happened, step by step.
-        report: What the second stage has to say (R-hat, acceptance, evidence, …); empty without.
+        noise: The likelihood's own parameters by name, in their own units, such as
+            ``noise["variance"]`` of a Gaussian: learned values, and posterior means of sampled ones.
+        reports: What the second stages have to say (`ChainReport`, `TemperingReport`, …), one each.
         interrupted: Whether Ctrl-C ended the run; early stopping does not count.
 
     Example:
-        >>> import partialbayes as pb
-        >>> pb.types.Fit._fields  # of trained = pb.fit(...)
-        ('posterior', 'history', 'report', 'interrupted')
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(pb.learned(1.0)))
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=9, progress=False)
+        >>> bool(trained.noise["variance"] < 1.0)
+        True
     """
 
     posterior: Posterior
     history: History
-    report: Report
+    noise: dict[str, Array]
+    reports: tuple[Report, ...] = ()
     interrupted: bool = False
+
+    @property
+    def report(self) -> Report:
+        """The report of the last second stage; None if there was none."""
+        return self.reports[-1] if self.reports else None

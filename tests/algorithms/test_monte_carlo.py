@@ -74,9 +74,9 @@ def test_the_posterior_is_weighted_by_all_the_data():
     data = (ORACLE.inputs, ORACLE.targets)
     trained = pb.fit(algorithm, data, epochs=1, batch_size=2, progress=False)
     mean, covariance = ORACLE.posterior(PSI)
-    spread = jnp.sqrt(jnp.diag(covariance) / trained.report["ess"])
+    spread = jnp.sqrt(jnp.diag(covariance) / trained.report.ess)
     assert bool((jnp.abs(weighted_mean(trained.posterior.particles) - mean) < 4.5 * spread).all())
-    assert abs(float(trained.report["log_evidence"] - ORACLE.log_evidence(PSI))) < 0.3
+    assert abs(float(trained.report.log_evidence - ORACLE.log_evidence(PSI))) < 0.3
 
 
 def test_bad_arguments():

@@ -86,7 +86,7 @@ def test_model_comes_back_from_its_recipe(tmp_path, name):
         phi = particles.values[0]
 
         def compute():
-            outputs = model.predict(phi, psi, inputs)
+            outputs = model.parameters(phi, psi, inputs)
             return outputs, model.log_prior(phi, psi), model.prior_moments(psi)
 
         return jax.jit(compute)()

@@ -69,7 +69,7 @@ def test_quantiles_of_the_mixture(name, sizes):
     ours = np.asarray(predictive.quantile(levels))
     assert ours.shape == (3, ROWS)
     for level, row in zip(levels, ours, strict=True):
-        if model.likelihood.counts:
+        if model.likelihood.kind == "count":
             assert np.array_equal(row, np.round(row))
             assert np.all(exact_cdf(law, row) >= level)
             assert np.all(exact_cdf(law, row - 1) < level)

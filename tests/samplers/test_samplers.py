@@ -53,12 +53,12 @@ def test_chains_reach_the_posterior(build):
     shifted = MEAN + 0.3 * np.sqrt(np.diag(COVARIANCE))
     assert np.abs(moment_z_scores(chains, shifted, COVARIANCE)).max() > 6.0
     assert np.abs(moment_z_scores(chains, MEAN, 1.4 * COVARIANCE)).max() > 6.0
-    assert report["r_hat"].shape == report["ess"].shape == (3,)
-    assert bool((report["r_hat"] < 1.1).all())
-    assert bool((report["ess"] > 1000).all())
-    assert report["acceptance"].shape == report["step_size"].shape == (64,)
-    assert bool(((report["acceptance"] > 0.4) & (report["acceptance"] < 0.9999)).all())
-    assert int(report["divergences"]) == 0
+    assert report.r_hat.shape == report.ess.shape == (3,)
+    assert bool((report.r_hat < 1.1).all())
+    assert bool((report.ess > 1000).all())
+    assert report.acceptance.shape == report.step_size.shape == (64,)
+    assert bool(((report.acceptance > 0.4) & (report.acceptance < 0.9999)).all())
+    assert int(report.divergences) == 0
 
 
 def test_without_jitter_a_chain_starts_at_the_particle():
@@ -82,13 +82,13 @@ def test_report_against_an_autoregression():
     ones, none = jnp.ones((4000, 4)), jnp.zeros((4000, 4), bool)
     diagnose = jax.jit(lambda chains: chain_report(chains, ones, none))
     report = diagnose(jnp.asarray(chains, float))
-    assert np.allclose(report["ess"], 16000 * 0.2 / 1.8, rtol=0.2)
-    assert np.allclose(report["r_hat"], 1.0, atol=0.02)
+    assert np.allclose(report.ess, 16000 * 0.2 / 1.8, rtol=0.2)
+    assert np.allclose(report.r_hat, 1.0, atol=0.02)
     # A chain that sits elsewhere shows, and so does a drift that all the chains share.
     apart = diagnose(jnp.asarray(chains, float).at[0].add(5.0))
-    assert bool((apart["r_hat"] > 1.2).all())
+    assert bool((apart.r_hat > 1.2).all())
     drift = np.linspace(0, 10, 4000)[None, :, None]
-    assert bool((diagnose(jnp.asarray(chains + drift, float))["r_hat"] > 1.2).all())
+    assert bool((diagnose(jnp.asarray(chains + drift, float)).r_hat > 1.2).all())
 
 
 def test_trunk_runs_once():
@@ -117,8 +117,8 @@ def test_laplace_is_exact_where_the_posterior_is_normal():
     for curvature in ("gauss-newton", "hessian"):
         sampler = pb.samplers.laplace(curvature=curvature, num_particles=10_000)
         posterior, report = pb.training.second_stage(sampler, ORACLE.model, START, DATA)
-        assert np.allclose(report["log_evidence"], ORACLE.log_evidence(START.psi), atol=2e-3)
-        assert int(report["clipped"]) == 0
+        assert np.allclose(report.log_evidence, ORACLE.log_evidence(START.psi), atol=2e-3)
+        assert int(report.clipped) == 0
         draws = posterior.particles.values.reshape(100, 100, 3)
         assert np.abs(moment_z_scores(draws, MEAN, COVARIANCE)).max() < 4.5
         assert np.abs(moment_z_scores(draws, MEAN, np.diag(np.diag(COVARIANCE)))).max() > 6.0
@@ -136,7 +136,7 @@ def test_diagonal_laplace_has_the_variances_of_the_conditionals():
     precision = np.linalg.inv(COVARIANCE)
     loss = 0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1])
     exact = ORACLE.log_evidence(START.psi) - loss
-    assert np.allclose(report["log_evidence"], exact, atol=2e-3)
+    assert np.allclose(report.log_evidence, exact, atol=2e-3)
 
 
 def test_laplace_where_the_curvature_is_not_that_of_a_normal():
@@ -151,9 +151,9 @@ def test_laplace_where_the_curvature_is_not_that_of_a_normal():
     posterior, report = pb.training.second_stage(
         pb.samplers.laplace(curvature="hessian"), model, start, data
     )
-    assert int(report["clipped"]) == 1
+    assert int(report.clipped) == 1
     assert 0.85 < float(posterior.particles.values.var()) < 1.15
-    assert float(report["gradient_norm"]) < 1e-3
+    assert float(report.gradient_norm) < 1e-3
 
 
 def test_likelihood_weighting_is_unbiased():
@@ -164,7 +164,7 @@ def test_likelihood_weighting_is_unbiased():
 
     def run(key):
         posterior, report = sampler(key, oracle.model, start, full_batch(oracle.inputs, oracle.targets))
-        return report["log_evidence"], jnp.exp(posterior.particles.log_weights).sum()
+        return report.log_evidence, jnp.exp(posterior.particles.log_weights).sum()
 
     log_evidence, totals = jax.vmap(run)(jax.random.split(jax.random.key(3), 400))
     ratios = np.exp(np.asarray(log_evidence - oracle.log_evidence(start.psi), float))

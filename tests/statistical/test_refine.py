@@ -137,7 +137,7 @@ def test_agreement_with_long_nuts_runs_on_two_moons():
     sampler = pb.samplers.nuts(num_warmup=1000, num_draws=4000, num_particles=16_000)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
         long_run, report = pb.training.second_stage(sampler, model, trained.posterior, train, key=1)
-    assert report["r_hat"].max() < 1.01
+    assert report.r_hat.max() < 1.01
 
     axes = jnp.meshgrid(jnp.linspace(-2.0, 3.0, 26), jnp.linspace(-1.5, 2.0, 19))
     grid = jnp.stack(axes, axis=-1).reshape(-1, 2)

@@ -186,7 +186,7 @@ def float32_draws(model):
     def sample_prior(key, psi, num):
         return jnp.exp(psi.prior) * normals(key, (num, 3))
 
-    return model._replace(sample_prior=sample_prior), Kernel(lambda dim: (), step), resample
+    return model._replace(sample_prior=sample_prior), Kernel(step), resample
 
 
 def test_single_precision_is_enough():

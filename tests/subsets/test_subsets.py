@@ -181,7 +181,7 @@ def test_sampled_noise_is_part_of_phi():
     assert "likelihood/variance" in model.split.describe()
     phi, psi = model.init(jax.random.key(0))
     np.testing.assert_allclose(phi[-1], np.log(0.5), rtol=1e-6)
-    np.testing.assert_allclose(model.predict(phi, psi, jnp.ones((2, 2))).variance, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(model.parameters(phi, psi, jnp.ones((2, 2))).variance, 0.5, rtol=1e-6)
     merged = jax.tree.leaves(model.split.merge(phi, psi.network))
     assert all(np.array_equal(a, b) for a, b in zip(merged, jax.tree.leaves(PARAMS), strict=True))
 

@@ -90,7 +90,7 @@ def test_second_stage_runs_for_each():
     staged = pb.two_stage(pb.map_estimate(ORACLE.model), pb.samplers.laplace(num_particles=6))
     runs = pb.fit_many(staged, DATA, repeats=2, **SETTINGS)
     assert all(run.posterior.particles.values.shape == (6, 3) for run in runs)
-    assert all(run.report for run in runs)
+    assert all(run.reports for run in runs)
 
 
 def test_errors():

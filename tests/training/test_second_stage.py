@@ -22,12 +22,12 @@ def test_psi_is_that_of_the_first_stage():
     settings = {"epochs": 3, "batch_size": 10, "validation": DATA, "key": 3, "progress": False}
     first = pb.fit(FIRST, DATA, **settings)
     both = pb.fit(pb.two_stage(FIRST, pb.samplers.laplace(num_particles=12)), DATA, **settings)
-    assert first.report == {}
+    assert first.report is None
     assert same(first.posterior.psi, both.posterior.psi)
     assert both.posterior.particles.values.shape == (12, 3)
     assert same(first.history.validation_nlpd, both.history.validation_nlpd)
     log_evidence = ORACLE.log_evidence(both.posterior.psi)
-    assert np.allclose(both.report["log_evidence"], log_evidence, atol=5e-3)
+    assert np.allclose(both.report.log_evidence, log_evidence, atol=5e-3)
 
 
 def test_stages_follow_one_another():
@@ -45,8 +45,9 @@ def test_stages_follow_one_another():
     plain = pb.fit(FIRST, DATA, **settings).posterior.particles.values
     trained = pb.fit(pb.two_stage(pb.two_stage(FIRST, shifted), doubled), DATA, **settings)
     assert np.allclose(trained.posterior.particles.values, 2.0 * (plain + 1.0))
-    assert int(trained.report["rows"]) == 30  # all the data, not a batch
-    assert float(trained.report["scale"]) == 1.0
+    rows, scale = trained.reports
+    assert int(rows["rows"]) == 30  # all the data, not a batch
+    assert float(scale["scale"]) == 1.0
 
 
 def test_each_member_of_an_ensemble_is_sampled_and_keeps_its_share():
@@ -64,7 +65,7 @@ def test_each_member_of_an_ensemble_is_sampled_and_keeps_its_share():
     assert posterior.particles.values.shape == (2, 50, 3)
     assert np.allclose(shares, [0.3, 0.7], atol=1e-5)
     for index, (psi, _) in enumerate(members):
-        assert np.allclose(report["log_evidence"][index], ORACLE.log_evidence(psi), atol=5e-3)
+        assert np.allclose(report.log_evidence[index], ORACLE.log_evidence(psi), atol=5e-3)
     assert bool(jnp.isfinite(pb.predict(ORACLE.model, posterior, ORACLE.inputs).mean).all())
 
 

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from partialbayes.types import PRNGKey
+
 
 def require_positive(name: str, value: Any) -> None:
     """Refuse numbers that are not positive and finite; traced values pass unchecked."""
@@ -23,6 +25,11 @@ def require_positive_int(name: str, value: Any, remedy: str) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
+
+
+def as_key(key: PRNGKey | int) -> PRNGKey:
+    """Return a typed key, made from a whole number where one is given."""
+    return jax.random.key(key) if isinstance(key, int | np.integer) else key
 
 
 def num_rows(name: str, tree: PyTree) -> int:

@@ -88,7 +88,7 @@ def two_stage(first: Algorithm, sampler: Sampler) -> Algorithm:
     """Train by ``first``, then sample φ again at the ψ it found.
 
     `fit` calls the sampler once, after training, with the best posterior and all the training
-    data; what it reports is in ``Fit.report``. The history is that of the first stage.
+    data; what it reports is the last of ``Fit.reports``. The history is that of the first stage.
 
     Args:
         first: The trainer. If it has a second stage already, the new one comes after it.
@@ -100,13 +100,13 @@ def two_stage(first: Algorithm, sampler: Sampler) -> Algorithm:
         >>> map_hmc = pb.two_stage(pb.map_estimate(model), pb.samplers.hmc())
     """
 
-    def finish(key: PRNGKey, posterior: Posterior, batch: Batch) -> tuple[Posterior, Report]:
+    def finish(key: PRNGKey, posterior: Posterior, batch: Batch) -> tuple[Posterior, tuple[Report, ...]]:
         key_before, key_sampler = jax.random.split(key)
-        before: Report = {}
+        before: tuple[Report, ...] = ()
         if first.finish is not None:
             posterior, before = first.finish(key_before, posterior, batch)
         posterior, report = over_members(sampler, key_sampler, first.model, posterior, batch)
-        return posterior, before | report
+        return posterior, (*before, report)
 
     return first._replace(finish=finish)
 
@@ -119,7 +119,7 @@ def over_members(
     The members keep the shares of the mixture they had. They go one after another: each has
     chains enough of its own to fill the machine.
     """
-    if posterior.particles.log_weights.ndim == 1:
+    if not posterior.is_ensemble:
         return sampler(key, model, posterior, batch)
     shares = jax.nn.logsumexp(posterior.particles.log_weights, axis=1)
 

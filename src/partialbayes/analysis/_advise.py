@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from partialbayes._utils.checks import num_rows, require_instance, require_positive_int
+from partialbayes._utils.checks import as_key, num_rows, require_instance, require_positive_int
 from partialbayes.algorithms import map_estimate, ohsmc
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.model._batch import as_batch
@@ -110,7 +110,7 @@ def advise(
     """
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     require_positive_int("num_particles", num_particles, "for example num_particles=100.")
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key = as_key(key)
     key_rows, key_map, key_fit, key_exact = jax.random.split(key, 4)
     if likelihood is None:
         likelihood = _guess_likelihood(network, data)
@@ -267,12 +267,12 @@ def _score(
     """
     model = build(mask).model
     exact, report = tempered_smc(num_particles=num_particles)(key, model, posterior, train)
-    reached = jnp.isfinite(report["log_evidence"])
+    reached = report.arrived
     particles = jax.tree.map(partial(jnp.where, reached), exact.particles, posterior.particles)
     log_densities = mixture.log_density(
         model, posterior._replace(particles=particles), held_out, Chunks()
     )
-    return log_densities, report["log_evidence"]
+    return log_densities, report.log_evidence
 
 
 MAP = "none (MAP)"

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.resampling import stratified_indices
@@ -64,10 +64,10 @@ def to_arviz(
         warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next version at import
         import arviz
 
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key = as_key(key)
     key_resample, key_noise = jax.random.split(key)
     log_weights = posterior.particles.log_weights
-    chains = 1 if log_weights.ndim == 1 else log_weights.shape[0]
+    chains = posterior.num_members
     num_draws = log_weights.shape[-1] if num_draws is None else num_draws
     require_positive_int("num_draws", num_draws, "or None for as many as there are particles.")
 
@@ -113,7 +113,7 @@ def _of_draws(
 
     def one(index: Array) -> Array:
         psi = posterior.psi
-        if log_weights.ndim == 2:
+        if posterior.is_ensemble:
             psi = jax.tree.map(lambda leaf: leaf[index // log_weights.shape[1]], psi)
         return model.log_likelihood(values.reshape(-1, values.shape[-1])[index], psi, data)
 

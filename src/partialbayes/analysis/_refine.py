@@ -37,14 +37,14 @@ class Discrepancy(NamedTuple):
         mean: Root mean square difference of the predictive means.
         largest_mean: The largest difference of the predictive means.
         variance: Root mean square difference of the predictive variances.
-        nlpd: Held-out NLPD of the particles given, less that of the refined ones: positive where
+        nlpd_gain: Held-out NLPD of the particles given, less that of the refined ones: positive where
             refining helped. None without held-out data.
     """
 
     mean: Scalar
     largest_mean: Scalar
     variance: Scalar
-    nlpd: Scalar | None
+    nlpd_gain: Scalar | None
 
 
 class Refined(NamedTuple):
@@ -124,10 +124,10 @@ def refine(
         >>> float(refined.temperatures[-1])
         1.0
     """
-    if posterior.particles.log_weights.ndim != 1:
+    if posterior.is_ensemble:
         raise ValueError(
             "posterior is an ensemble, and each of its members has a posterior of its own; train "
-            "by then(ensemble(...), tempered_smc(...)) instead."
+            "by two_stage(ensemble(...), tempered_smc(...)) instead."
         )
     inputs = as_batch(model, data, "data").inputs
     if validation is not None:
@@ -147,7 +147,9 @@ def refine(
     refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
 
     raise_if_stalled(report)
-    path, ess, acceptance = (np.asarray(report[name]) for name in ("temperatures", "ess", "acceptance"))
+    path, ess, acceptance = (
+        np.asarray(values) for values in (report.temperatures, report.ess, report.acceptance)
+    )
     taken = int(np.isfinite(path).sum())
     path, ess, acceptance = path[:taken], ess[:taken], acceptance[:taken]
 
@@ -159,8 +161,8 @@ def refine(
     gap = before.mean - after.mean
     return Refined(
         posterior=refined,
-        log_evidence=report["log_evidence"],
-        standard_error=report["standard_error"],
+        log_evidence=report.log_evidence,
+        standard_error=report.standard_error,
         temperatures=path,
         ess=ess,
         acceptance=acceptance,
@@ -168,7 +170,7 @@ def refine(
             mean=_root_mean_square(gap),
             largest_mean=jnp.abs(gap).max(),
             variance=_root_mean_square(_variance(before) - _variance(after)),
-            nlpd=gain,
+            nlpd_gain=gain,
         ),
     )
 

@@ -112,7 +112,8 @@ class PartialBNN(PersistentEstimator):
             if error.fit is None:
                 raise
             trained = error.fit
-        self.posterior_, self.history_, self.report_, self.interrupted_ = trained
+        self.posterior_, self.history_ = trained.posterior, trained.history
+        self.reports_, self.interrupted_ = trained.reports, trained.interrupted
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
         recent = slice(-self.window_size, None)

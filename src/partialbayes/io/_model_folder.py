@@ -104,7 +104,7 @@ def save(
             name: recipe and json.loads(recipe) for name, recipe in model.recipes._asdict().items()
         },
         "stochastic": {path: int(chosen.sum()) for path, chosen in weights.items() if chosen.any()},
-        "num_particles": int(posterior.particles.log_weights.shape[-1]),
+        "num_particles": posterior.num_particles,
         "best_step": None if history is None else history.best_step,
         "metadata": metadata or {},
     }

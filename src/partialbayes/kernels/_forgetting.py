@@ -50,9 +50,6 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
     if covariance not in ("full", "diagonal"):
         raise ValueError(f'covariance must be "full" or "diagonal", not {covariance!r}.')
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         num_particles, dim = particles.values.shape
         scale = jnp.sqrt(target.prior.variance)
@@ -78,7 +75,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
             moved = moved @ axes.T
         return moved_without_correction(target.prior.mean[None, :] + scale[None, :] * moved, state)
 
-    return Kernel(init, step, needs_prior_variance=True, keeps_target=False)
+    return Kernel(step, needs_prior_variance=True, keeps_target=False)
 
 
 def forget(moments: Moments, fraction: Scalar) -> Moments:

@@ -140,4 +140,4 @@ def adapted_hamiltonian(
         unmoved = jnp.zeros_like(particles.log_weights)
         return Moved(values @ factor.T, unmoved, acceptances.mean(), log_scale)
 
-    return Kernel(init, step)
+    return Kernel(step, init)

@@ -81,9 +81,6 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
     """
     require_positive("variance", variance)
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values = particles.values
         spread = jnp.broadcast_to(jnp.asarray(variance, values.dtype), values.shape[1:])[None, :]
@@ -93,7 +90,7 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         log_correction = jnp.sum(spread * jnp.square(slope) / 8.0 - 0.5 * slope * shift, axis=1)
         return Moved(values + shift, log_correction, jnp.ones((), values.dtype), state)
 
-    return with_gradients("guided_langevin", Kernel(init, step, keeps_target=False))
+    return with_gradients("guided_langevin", Kernel(step, keeps_target=False))
 
 
 def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:

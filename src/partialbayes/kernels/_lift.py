@@ -41,14 +41,11 @@ def from_mcmc(kernel: ParticleKernel, num_steps: int = 1) -> Kernel:
     """
     require_positive_int("num_steps", num_steps, "how often each particle moves.")
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Kernel(init, step)
+    return Kernel(step)
 
 
 def advance(

@@ -74,7 +74,7 @@ def adapted_metropolis(
         log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
 
-    return Kernel(init, step)
+    return Kernel(step, init)
 
 
 _LEAST_DOUBT = 1e-3
@@ -121,16 +121,13 @@ def random_walk_metropolis(
     factor = jnp.sqrt(jnp.asarray(variance, float))
     draw = antithetic if in_pairs else normal
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values, acceptance = metropolis(
             key, particles.values, factor, target.log_density, num_steps, draw
         )
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Kernel(init, step)
+    return Kernel(step)
 
 
 def metropolis(

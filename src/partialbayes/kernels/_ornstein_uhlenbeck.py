@@ -34,9 +34,6 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Kernel:
     """
     require_positive("time", time)
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         mean, variance = target.prior
         decay = jnp.exp(-0.5 * time / variance)
@@ -45,4 +42,4 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Kernel:
         pulled = mean[None, :] + decay[None, :] * (particles.values - mean[None, :])
         return moved_without_correction(pulled + scale[None, :] * noise, state)
 
-    return Kernel(init, step, needs_normal_prior=True, keeps_target=False)
+    return Kernel(step, needs_normal_prior=True, keeps_target=False)

@@ -62,15 +62,12 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
         )
     require_positive_int("num_steps", num_steps, "how often each particle moves.")
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         kernel = _crank_nicolson(target.prior, variance)
         values, acceptance = advance(key, particles.values, kernel, target.log_density, num_steps)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, state)
 
-    return Kernel(init, step, needs_normal_prior=True)
+    return Kernel(step, needs_normal_prior=True)
 
 
 def _crank_nicolson(prior: Moments, variance: float | Float[Array, ""]) -> ParticleKernel:

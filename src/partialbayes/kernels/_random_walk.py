@@ -28,16 +28,13 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Ke
     """
     require_positive("variance", variance)
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values = particles.values
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(variance, values.dtype)), values.shape[1:])
         noise = antithetic(key, values.shape, values.dtype)
         return moved_without_correction(values + scale[None, :] * noise, state)
 
-    return Kernel(init, step, keeps_target=False)
+    return Kernel(step, keeps_target=False)
 
 
 def moved_without_correction(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
@@ -56,10 +53,7 @@ def identity() -> Kernel:
         >>> kernel = pb.kernels.identity()
     """
 
-    def init(dim: int) -> PyTree:
-        return ()
-
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         return moved_without_correction(particles.values, state)
 
-    return Kernel(init, step)
+    return Kernel(step)

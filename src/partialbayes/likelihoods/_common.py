@@ -118,15 +118,6 @@ def match_shape(array: Any, shape: tuple[int, ...], likelihood: str) -> Any:
     return array
 
 
-def refuse_variance(variance: Any, likelihood: str) -> None:
-    """A classification has no noise variance, fixed or learned."""
-    if variance is not None:
-        raise ValueError(
-            f"the {likelihood} likelihood has no variance to fix or learn: its spread follows from its "
-            "probabilities. Leave variance out; for real-valued targets use gaussian(variance=...)."
-        )
-
-
 def two_heads(outputs: PyTree) -> tuple[Array, Array]:
     """The middle and the raw spread, from one array (the middles first) or from a pair.
 

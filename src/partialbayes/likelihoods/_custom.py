@@ -111,4 +111,5 @@ def custom(
         values=own.values,
         cdf=None if cdf is None else cumulative,
         probabilities=None if probabilities is None else of_classes,
+        kind="real" if probabilities is None else "class",
     )

@@ -12,7 +12,6 @@ from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import (
     independent_outputs,
     match_shape,
-    refuse_variance,
     require_array,
     shape_without_single,
     squeeze_single,
@@ -22,13 +21,10 @@ from partialbayes.types import Likelihood
 
 
 @serializable_builder("likelihoods.bernoulli")
-def bernoulli(variance: Any = None) -> Likelihood:
+def bernoulli() -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
     log p(y | f) = y f − log(1 + e^f).
-
-    Args:
-        variance: There is none; an error says so.
 
     Raises:
         ValueError: From `fit`: targets other than 0 and 1.
@@ -37,7 +33,6 @@ def bernoulli(variance: Any = None) -> Likelihood:
         >>> import partialbayes as pb
         >>> likelihood = pb.bernoulli()
     """
-    refuse_variance(variance, "Bernoulli")
 
     def entries(logits: Array, targets: Array) -> Array:
         # log σ(z) for y = 1 and log σ(−z) for y = 0.
@@ -64,20 +59,18 @@ def bernoulli(variance: Any = None) -> Likelihood:
         check=check,
         observed_log_density=densities.observed_log_density,
         probabilities=probabilities,
+        kind="class",
     )
 
 
 @serializable_builder("likelihoods.categorical")
-def categorical(variance: Any = None) -> Likelihood:
+def categorical() -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
     log p(y | f) = f_y − log Σ_c e^{f_c}.
 
     Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
     further labels, independent of each other.
-
-    Args:
-        variance: There is none; an error says so.
 
     Raises:
         ValueError: From `fit`: labels outside 0 … C−1, or fewer than two outputs.
@@ -86,7 +79,6 @@ def categorical(variance: Any = None) -> Likelihood:
         >>> import partialbayes as pb
         >>> likelihood = pb.categorical()
     """
-    refuse_variance(variance, "categorical")
 
     def entries(
         logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
@@ -123,11 +115,12 @@ def categorical(variance: Any = None) -> Likelihood:
         check=check,
         observed_log_density=densities.observed_log_density,
         probabilities=lambda logits: jax.nn.softmax(logits),
+        kind="class",
     )
 
 
 @serializable_builder("likelihoods.poisson")
-def poisson(variance: Any = None) -> Likelihood:
+def poisson() -> Likelihood:
     """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 
     log p(y | f) = y f − e^f − log y!.
@@ -142,7 +135,6 @@ def poisson(variance: Any = None) -> Likelihood:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.poisson()
     """
-    refuse_variance(variance, "Poisson")
 
     def entries(log_rates: Array, targets: Array) -> Array:
         counts = targets.astype(log_rates.dtype)
@@ -172,7 +164,7 @@ def poisson(variance: Any = None) -> Likelihood:
         check=check,
         observed_log_density=densities.observed_log_density,
         cdf=cdf,
-        counts=True,
+        kind="count",
     )
 
 

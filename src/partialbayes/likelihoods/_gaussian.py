@@ -73,7 +73,7 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
         observed_log_density=densities.observed_log_density,
         values=lambda learned, latent: {"variance": noise.value(learned, latent)},
         cdf=_cdf,
-        normal=True,
+        is_gaussian=True,
     )
 
 
@@ -128,7 +128,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         check=partial(check_two_heads, likelihood="heteroscedastic"),
         observed_log_density=densities.observed_log_density,
         cdf=_cdf,
-        normal=True,
+        is_gaussian=True,
     )
 
 

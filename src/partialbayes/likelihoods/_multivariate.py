@@ -97,5 +97,5 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         observed_log_density=observed_log_density,
         values=lambda learned, latent: {"covariance": noise.value(learned, latent)},
         cdf=cdf,
-        normal=True,
+        is_gaussian=True,
     )

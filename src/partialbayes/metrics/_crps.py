@@ -39,9 +39,9 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scala
         >>> bool(pb.metrics.crps(pb.predict(model, posterior, x), x) > 0)
         True
     """
-    if predictive.model.likelihood.probabilities is not None:
+    if predictive.model.likelihood.is_classification:
         raise ValueError("crps is for targets that are numbers, and these are classes; use brier.")
-    if predictive.model.likelihood.normal:
+    if predictive.model.likelihood.is_gaussian:
         means, variances, log_weights = predictive.components()
         _, targets = align("mean", means[0], targets)
         return jnp.mean(normal_mixture_crps(means, variances, log_weights, targets))

@@ -89,7 +89,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
     """
     scores: dict[str, Any] = {"nlpd": nlpd(predictive.log_density(targets))}
     observed = np.asarray(targets)
-    if predictive.model.likelihood.probabilities is None:
+    if not predictive.model.likelihood.is_classification:
         observed = observed.astype(float).reshape(predictive.mean.shape)
         known = ~np.isnan(observed).reshape(len(observed), -1).any(axis=1)
         if not known.all():

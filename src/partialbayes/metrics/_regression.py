@@ -111,6 +111,6 @@ def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[
         (8,)
     """
     values = predictive.cdf(targets)
-    if predictive.model.likelihood.counts:
+    if predictive.model.likelihood.kind == "count":
         return 0.5 * (values + predictive.cdf(jnp.asarray(targets) - 1))
     return values

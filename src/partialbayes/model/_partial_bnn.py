@@ -17,16 +17,16 @@ from partialbayes.types import (
     Latent,
     Likelihood,
     Model,
-    Moments,
     Network,
     Params,
+    Particles,
     Phi,
+    Posterior,
     Prior,
     PriorBuilder,
     PRNGKey,
     Psi,
     Recipes,
-    Scalar,
     Split,
 )
 
@@ -79,31 +79,19 @@ def partial_bnn(
     def outputs(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
         return network.apply(split.merge(phi, psi.network), inputs)
 
-    def predict(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
+    def parameters(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
         return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
         inputs, targets, mask, _ = overwrite_masked_rows(batch)
-        values = likelihood.log_density(predict(phi, psi, inputs), targets)
+        values = likelihood.log_density(parameters(phi, psi, inputs), targets)
         return jnp.where(mask, values, 0.0)
-
-    def log_prior(phi: Phi, psi: Psi) -> Scalar:
-        return bound.log_density(phi, psi.prior)
-
-    def sample_prior(key: PRNGKey, psi: Psi, num: int) -> Float[Array, "num dim"]:
-        return bound.sample(key, psi.prior, num)
-
-    def prior_moments(psi: Psi) -> Moments:
-        return bound.moments(psi.prior)
 
     return Model(
         init=init,
-        sample_prior=sample_prior,
-        log_prior=log_prior,
-        prior_moments=prior_moments,
         log_likelihood=log_likelihood,
         outputs=outputs,
-        predict=predict,
+        parameters=parameters,
         likelihood=likelihood,
         prior=bound,
         split=split,
@@ -159,6 +147,22 @@ def with_chunks(model: Model, *, particles: int | None = None, rows: int | None 
     chunks = Chunks(particles, rows)
     require_chunks(chunks)
     return model._replace(chunks=chunks)
+
+
+def noise_of(model: Model, posterior: Posterior) -> dict[str, Array]:
+    """Return the likelihood's own parameters by name, averaged over particles where they are random."""
+
+    def one(psi: Psi, particles: Particles) -> dict[str, Array]:
+        if not model.likelihood.latents:
+            return model.likelihood.values(psi.likelihood, {})
+
+        def values(phi: Phi) -> dict[str, Array]:
+            return model.likelihood.values(psi.likelihood, model.split.latents(phi))
+
+        weights, each = jax.nn.softmax(particles.log_weights), jax.vmap(values)(particles.values)
+        return {name: jnp.tensordot(weights, value, 1) for name, value in each.items()}
+
+    return jax.vmap(one)(*posterior) if posterior.is_ensemble else one(*posterior)
 
 
 def require_chunks(chunks: Chunks) -> None:

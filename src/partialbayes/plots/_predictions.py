@@ -209,7 +209,7 @@ def _draw(posterior: Posterior, number: int) -> Posterior:
     chosen = jax.random.categorical(jax.random.key(0), log_weights.ravel(), shape=(number,))
     equal = jnp.full(number, -jnp.log(number))
     drawn = values.reshape(-1, values.shape[-1])[chosen]
-    if log_weights.ndim == 1:
+    if not posterior.is_ensemble:
         return Posterior(psi, Particles(drawn, equal))
     members = chosen // log_weights.shape[1]
     psi = jax.tree.map(lambda leaf: leaf[members], psi)

@@ -24,14 +24,14 @@ def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chun
 
     def one_member(psi: Psi, values: Array) -> PyTree:
         def one(phi: Phi) -> PyTree:
-            return model.predict(phi, psi, inputs)
+            return model.parameters(phi, psi, inputs)
 
         if particle_chunk is None or particle_chunk >= values.shape[0]:
             return jax.vmap(one)(values)
         return jax.lax.map(one, values, batch_size=particle_chunk)
 
-    psi, (values, log_weights) = posterior
-    if log_weights.ndim == 1:
+    psi, (values, _) = posterior
+    if not posterior.is_ensemble:
         return one_member(psi, values)
     if particle_chunk is None:
         members = jax.vmap(one_member)(psi, values)
@@ -47,7 +47,7 @@ def replace_zero_weight_particles(posterior: Posterior) -> Posterior:
     """
     psi, (values, log_weights) = posterior
     given = log_weights
-    if given.ndim == 2:
+    if posterior.is_ensemble:
         heaviest = given.max(axis=1)
         member = jnp.where(heaviest > -jnp.inf, jnp.arange(len(heaviest)), jnp.argmax(heaviest))
         psi, values, given = jax.tree.map(lambda leaf: leaf[member], (psi, values, given))
@@ -86,7 +86,7 @@ def over_components(
         return total
 
     values, log_weights = posterior.particles
-    if log_weights.ndim == 1:
+    if not posterior.is_ensemble:
         return one_member(posterior.psi, values, log_weights)
     stacked = (posterior.psi, values, log_weights)
     if chunk is None:

@@ -87,7 +87,7 @@ def moments(
 
     def accumulated(psi: Psi, values: Array, log_weights: Array, inputs: PyTree) -> _Accumulated:
         def one(phi: Phi) -> tuple[Array, Array]:
-            parameters = model.predict(phi, psi, inputs)
+            parameters = model.parameters(phi, psi, inputs)
             return model.likelihood.mean(parameters), model.likelihood.variance(parameters)
 
         weights = jnp.exp(log_weights)
@@ -195,6 +195,7 @@ def quantile(
     def rows(inputs: PyTree) -> Array:
         parameters = components(model, posterior, inputs, chunks.particles)
         likelihood = model.likelihood
+        is_count = likelihood.kind == "count"
         means, variances = (
             jax.vmap(function)(parameters) for function in (likelihood.mean, likelihood.variance)
         )
@@ -208,8 +209,8 @@ def quantile(
             def below(values: Array) -> Array:
                 return _cdf(model, posterior, parameters, values) < level
 
-            found = _bisect(below, mean, width, 0.5 if likelihood.counts else 0.0)
-            return jnp.floor(found) if likelihood.counts else found
+            found = _bisect(below, mean, width, 0.5 if is_count else 0.0)
+            return jnp.floor(found) if is_count else found
 
         # Examples first, as everything that goes by rows.
         return jnp.moveaxis(jax.lax.map(one, levels), 0, 1)
@@ -298,11 +299,11 @@ def draws(
             index, draw = pair
             key_draw = jax.random.fold_in(key, draw)
             psi, phi = posterior.psi, values.reshape(-1, values.shape[-1])[index]
-            if log_weights.ndim == 2:
+            if posterior.is_ensemble:
                 psi = jax.tree.map(lambda leaf: leaf[index // log_weights.shape[1]], psi)
 
             def one_row(row: PyTree, number: Array) -> PyTree:
-                parameters = model.predict(phi, psi, jax.tree.map(lambda leaf: leaf[None], row))
+                parameters = model.parameters(phi, psi, jax.tree.map(lambda leaf: leaf[None], row))
                 drawn = model.likelihood.sample(jax.random.fold_in(key_draw, number), parameters)
                 return jax.tree.map(lambda leaf: leaf[0], drawn)
 

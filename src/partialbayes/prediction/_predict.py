@@ -75,7 +75,7 @@ def predict(
     chunks = _fill_in(chunks, model, posterior, rows)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
-        if model.likelihood.probabilities is not None or model.likelihood.counts:
+        if model.likelihood.kind != "real":
             raise ValueError(
                 "target_scale is for real-valued targets; classes and counts have no units."
             )

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.likelihoods._common import match_shape
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
@@ -101,7 +101,7 @@ class Predictive:
 
     @cached_property
     def _classes(self) -> mixture.Classes:
-        if self.model.likelihood.probabilities is None:
+        if not self.model.likelihood.is_classification:
             raise ValueError(
                 "class probabilities and entropies are for classifications, and this likelihood is not "
                 "one; use mean, variance, aleatoric and epistemic."
@@ -205,7 +205,7 @@ class Predictive:
             num: How many.
         """
         require_positive_int("num", num, "the number of draws.")
-        key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+        key = as_key(key)
         draws = mixture.sample(*self._mixture, key, num, self.chunks)
         return draws if self.target_scale is None else self._restore(draws)
 
@@ -242,7 +242,7 @@ class Predictive:
         return targets if self.target_scale is None else self.target_scale.apply(targets)
 
     def _refuse_classes(self, what: str) -> None:
-        if self.model.likelihood.probabilities is not None:
+        if self.model.likelihood.is_classification:
             raise ValueError(
                 f"{what} are for targets that are numbers, and these are classes; use probabilities, "
                 "entropy and mutual_information."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,14 @@ from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes.callbacks import Snapshots
 from partialbayes.metrics._registry import EXPLAINED
 from partialbayes.model._batch import as_batch
+from partialbayes.model._partial_bnn import noise_of
 from partialbayes.plots._training import curves
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.reporting._html import picture, write_page
 from partialbayes.training._diagnostics import findings
-from partialbayes.types import Chunks, Fit, History, Model, Posterior
-from partialbayes.weights import weighted_mean
+from partialbayes.types import ChainReport, Chunks, Fit, History, Model, Posterior, Report
 
 
 def report(
@@ -84,7 +84,7 @@ def report(
     body = [
         *_what(model, posterior, metadata or {}),
         *_scores(predictive, targets, total),
-        *_findings(history, posterior, fitted.report if isinstance(fitted, Fit) else {}),
+        *_findings(history, posterior, fitted.reports if isinstance(fitted, Fit) else ()),
         *_predictions(predictive, targets),
         *_training(history, posterior, snapshots),
     ]
@@ -108,7 +108,7 @@ def _some_rows(model: Model, data: Any, scale: TargetScale | None, rows: int) ->
 
 def _what(model: Model, posterior: Posterior, metadata: Mapping[str, Any]) -> Iterator[str]:
     log_weights = posterior.particles.log_weights
-    members = 1 if log_weights.ndim == 1 else log_weights.shape[0]
+    members = posterior.num_members
     weights = np.exp(np.asarray(log_weights, float)).ravel()
     facts = {
         "random weights": f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)}",
@@ -117,8 +117,7 @@ def _what(model: Model, posterior: Posterior, metadata: Mapping[str, Any]) -> It
         "effective sample size": f"{1.0 / np.square(weights / weights.sum()).sum():.1f}",
     }
     if members == 1:
-        latent = model.split.latents(weighted_mean(posterior.particles))
-        for name, value in model.likelihood.values(posterior.psi.likelihood, latent).items():
+        for name, value in noise_of(model, posterior).items():
             if np.size(value) <= 4:
                 facts[f"likelihood, {name}"] = np.array2string(np.asarray(value), precision=4)
     yield "<h2>What was trained</h2>"
@@ -129,7 +128,7 @@ def _what(model: Model, posterior: Posterior, metadata: Mapping[str, Any]) -> It
 def _scores(predictive: Predictive, targets: Any, total: int) -> Iterator[str]:
     yield "<h2>Scores</h2>"
     used = len(targets)
-    kind = "classification" if predictive.model.likelihood.probabilities is not None else "regression"
+    kind = "classification" if predictive.model.likelihood.is_classification else "regression"
     part = "" if used == total else f", {used} of them used, evenly spaced"
     yield f'<p class="note">On {total} rows of data{part}; a {kind}.</p>'
     try:
@@ -146,17 +145,18 @@ def _scores(predictive: Predictive, targets: Any, total: int) -> Iterator[str]:
 
 
 def _findings(
-    history: History | None, posterior: Posterior, second_stage: Mapping[str, Any]
+    history: History | None, posterior: Posterior, second_stages: Sequence[Report]
 ) -> Iterator[str]:
     yield "<h2>Diagnostics</h2>"
     found: list[str] = []
     if history is not None:
-        num_particles = posterior.particles.log_weights.shape[-1]
+        num_particles = posterior.num_particles
         ran = len(history.metrics["loss"]) if "loss" in history.metrics else int(history.best_step)
         yield f"<p>The posterior is that of step {history.best_step} of {ran}.</p>"
         found = findings(history.metrics, num_particles, history.eval_steps, history.validation_nlpd)
-    if "r_hat" in second_stage and (largest := float(np.max(second_stage["r_hat"]))) > 1.05:
-        found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
+    for report in second_stages:
+        if isinstance(report, ChainReport) and (largest := float(np.max(report.r_hat))) > 1.05:
+            found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
     if found:
         yield "<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in found) + "</ul>"
     elif history is not None:
@@ -169,7 +169,7 @@ def _predictions(predictive: Predictive, targets: Any) -> Iterator[str]:
     yield '<h2>Predictions</h2><div class="row">'
     inputs = predictive.inputs
     columns = inputs.shape[1] if hasattr(inputs, "shape") and inputs.ndim == 2 else None
-    if predictive.model.likelihood.probabilities is not None:
+    if predictive.model.likelihood.is_classification:
         if predictive.probabilities.ndim == 2:
             labels = targets.astype(int).reshape(len(targets))
             probabilities = predictive.probabilities

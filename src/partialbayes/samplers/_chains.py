@@ -20,6 +20,7 @@ from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
+    ChainReport,
     Model,
     Particles,
     Phi,
@@ -154,7 +155,7 @@ def chain_sampler(
             draw, states, jax.random.split(key_draws, length.draws)
         )
         chains = jnp.swapaxes(draws, 0, 1)
-        report = chain_report(chains, acceptance, divergent) | {"step_size": steps}
+        report = chain_report(chains, acceptance, divergent, steps)
         return Posterior(posterior.psi, evenly_spaced(chains, length.particles)), report
 
     return sampler
@@ -182,7 +183,8 @@ def chain_report(
     chains: Float[Array, "chain draw dim"],
     acceptance: Float[Array, "draw chain"],
     divergent: Bool[Array, "draw chain"],
-) -> Report:
+    step_size: Float[Array, " chain"],
+) -> ChainReport:
     """Split R-hat and effective sample size of each coordinate, acceptance of each chain."""
     import blackjax.diagnostics as diagnostics
 
@@ -191,9 +193,10 @@ def chain_report(
     half = num_draws // 2
     halves = chains[:, : 2 * half].reshape(2 * num_chains, half, dim)
     undefined = jnp.full(dim, jnp.nan, chains.dtype)
-    return {
-        "r_hat": diagnostics.potential_scale_reduction(halves).reshape(dim) if half > 1 else undefined,
-        "ess": diagnostics.effective_sample_size(chains).reshape(dim) if num_draws > 3 else undefined,
-        "acceptance": acceptance.mean(axis=0),
-        "divergences": divergent.sum(),
-    }
+    return ChainReport(
+        r_hat=diagnostics.potential_scale_reduction(halves).reshape(dim) if half > 1 else undefined,
+        ess=diagnostics.effective_sample_size(chains).reshape(dim) if num_draws > 3 else undefined,
+        acceptance=acceptance.mean(axis=0),
+        divergences=divergent.sum(),
+        step_size=step_size,
+    )

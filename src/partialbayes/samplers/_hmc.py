@@ -57,7 +57,7 @@ def hmc(
         >>> sampler = pb.samplers.hmc(num_leapfrog_steps=5, num_warmup=10, num_draws=10)
         >>> map_hmc = pb.two_stage(pb.map_estimate(model), sampler)
         >>> trained = pb.fit(map_hmc, (x, x), epochs=2, progress=False)
-        >>> trained.posterior.particles.values.shape, trained.report["r_hat"].shape
+        >>> trained.posterior.particles.values.shape, trained.report.r_hat.shape
         ((20, 10), (10,))
     """
     require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=100.")

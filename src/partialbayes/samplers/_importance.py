@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import forward_pass
-from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
+from partialbayes.types import (
+    Batch,
+    ImportanceReport,
+    Model,
+    Particles,
+    Posterior,
+    PRNGKey,
+    Report,
+    Sampler,
+)
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 
@@ -41,7 +50,7 @@ def importance_sampling(*, num_particles: int = 1000) -> Sampler:
         log_likelihoods = forward_pass(model, values, psi, batch)
         prior = Particles(values, uniform_log_weights(num_particles))
         particles, log_evidence = reweight(prior, log_likelihoods)
-        report = {"ess": effective_sample_size(particles.log_weights), "log_evidence": log_evidence}
+        report = ImportanceReport(log_evidence, effective_sample_size(particles.log_weights))
         return Posterior(psi, particles), report
 
     return sampler

@@ -31,6 +31,7 @@ from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
+    LaplaceReport,
     LogDensity,
     Model,
     Particles,
@@ -78,7 +79,7 @@ def laplace(
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> last_layer = pb.two_stage(pb.map_estimate(model), pb.samplers.laplace(num_particles=50))
         >>> trained = pb.fit(last_layer, (x, x), epochs=2, progress=False)
-        >>> bool(jnp.isfinite(trained.report["log_evidence"]))
+        >>> bool(jnp.isfinite(trained.report.log_evidence))
         True
     """
     products = {"gauss-newton": gauss_newton, "hessian": exact_hessian}
@@ -119,12 +120,12 @@ def laplace(
         )
         log_determinant = jnp.sum(jnp.log(kept)) - 2.0 * jnp.sum(jnp.log(scale))
         dim = mode.shape[0]
-        report = {
-            "log_evidence": height + 0.5 * dim * jnp.log(2.0 * jnp.pi) - 0.5 * log_determinant,
+        report = LaplaceReport(
+            log_evidence=height + 0.5 * dim * jnp.log(2.0 * jnp.pi) - 0.5 * log_determinant,
             # Rounding may leave a direction the data say nothing about just below one.
-            "clipped": jnp.sum(eigenvalues < 1.0 - 1e-3),
-            "gradient_norm": jnp.linalg.norm(scale * gradient),
-        }
+            clipped=jnp.sum(eigenvalues < 1.0 - 1e-3),
+            gradient_norm=jnp.linalg.norm(scale * gradient),
+        )
         return Posterior(psi, particles), report
 
     return sampler

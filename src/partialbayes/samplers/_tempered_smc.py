@@ -27,7 +27,7 @@ from partialbayes.feynman_kac._feynman_kac import (
 from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified
-from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler
+from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler, TemperingReport
 
 _DEFAULT_KERNEL = adapted_hamiltonian()
 
@@ -122,14 +122,14 @@ def tempered_smc(
             return jnp.where(reached, value, jnp.nan)
 
         moves = jnp.append(run.record.acceptance[1:], jnp.nan).at[run.num_steps - 1].set(acceptance)
-        report = {
-            "log_evidence": unless_stalled(run.cloud.log_evidence),
-            "standard_error": unless_stalled(jnp.sqrt(jnp.maximum(variance, 0.0))),
-            "temperatures": run.temperatures,
-            "ess": run.record.ess,
-            "acceptance": moves,
-            "shortfall": unless_stalled((known - typical) / model.split.dim),
-        }
+        report = TemperingReport(
+            log_evidence=unless_stalled(run.cloud.log_evidence),
+            standard_error=unless_stalled(jnp.sqrt(jnp.maximum(variance, 0.0))),
+            temperatures=run.temperatures,
+            ess=run.record.ess,
+            acceptance=moves,
+            shortfall=unless_stalled((known - typical) / model.split.dim),
+        )
         return Posterior(posterior.psi, cloud.particles), report
 
     return sampler

@@ -20,16 +20,17 @@ from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
 from partialbayes._engine.epochs import num_batches, permutation
 from partialbayes._engine.host import drive
 from partialbayes._engine.sources import source_of
-from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes._utils.checks import as_key, require_instance, require_positive_int
 from partialbayes.callbacks import Callback, Progress
 from partialbayes.errors import TrainingDivergedError
 from partialbayes.model._batch import as_batch, full_batch
+from partialbayes.model._partial_bnn import noise_of
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh, require_divisible
 from partialbayes.parallel._sharding import put_on_mesh, use_mesh
 from partialbayes.training._diagnostics import remedy, warn_of_collapse
 from partialbayes.training._second_stage import raise_if_stalled
-from partialbayes.types import Algorithm, Batch, Fit, History, Posterior, PRNGKey
+from partialbayes.types import Algorithm, Batch, Fit, History, Model, Posterior, PRNGKey
 
 
 def fit(
@@ -110,7 +111,7 @@ def fit(
         source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
     )
     require_validation(patience, held_out)
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key = as_key(key)
     if validation_rows is not None:
         held_out = _subset(key, held_out, validation_rows)
     record = RunCheckpoint.of(checkpoint, plan, key, source.whole, held_out)
@@ -124,7 +125,11 @@ def fit(
         nonlocal warned
         if (bad_step := int(carry.bad_step)) > 0:
             has_best = int(carry.best_step) > 0
-            kept = result(plan, carry, bad_step - 1, held_out is not None) if has_best else None
+            kept = (
+                result(algorithm.model, plan, carry, bad_step - 1, held_out is not None)
+                if has_best
+                else None
+            )
             raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
         warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
         for callback in callbacks:
@@ -147,14 +152,19 @@ def fit(
                 "or without validation data the posterior, was NaN or infinite every time.",
             )
         carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
-    trained = result(plan, carry, done, held_out is not None)._replace(interrupted=not finished)
+    trained = result(algorithm.model, plan, carry, done, held_out is not None)._replace(
+        interrupted=not finished
+    )
     if algorithm.finish is None or source.whole is None or not finished:
         return trained
     with use_mesh(mesh):
         found = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
-    posterior, report = gather_to_host(found)
-    raise_if_stalled(report, trained)
-    return trained._replace(posterior=posterior, report=report)
+    posterior, reports = gather_to_host(found)
+    for report in reports:
+        raise_if_stalled(report, trained)
+    return trained._replace(
+        posterior=posterior, noise=noise_of(algorithm.model, posterior), reports=reports
+    )
 
 
 def make_plan(
@@ -215,7 +225,9 @@ def _progress(
     return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best, current)
 
 
-def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool) -> Fit:
+def result(
+    model: Model, plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool
+) -> Fit:
     """What `fit` returns after ``num_steps`` steps."""
     eval_steps = plan.eval_steps()
     eval_steps = eval_steps[eval_steps <= num_steps]
@@ -226,4 +238,5 @@ def result(plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: b
         validation_nlpd=scores,
         best_step=int(carry.best_step),
     )
-    return Fit(gather_to_host(carry.best), history, {})
+    posterior = gather_to_host(carry.best)
+    return Fit(posterior, history, noise_of(model, posterior))

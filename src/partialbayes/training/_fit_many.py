@@ -17,11 +17,11 @@ from partialbayes._engine import compiled as loop
 from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
 from partialbayes._engine.epochs import take
 from partialbayes._engine.host import drive
-from partialbayes._utils.checks import num_rows, require_positive_int
+from partialbayes._utils.checks import as_key, num_rows, require_positive_int
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._sweep import sweep
 from partialbayes.training._fit import make_plan, require_validation, result
-from partialbayes.types import Algorithm, Batch, Fit, Model, Posterior, PRNGKey, Report
+from partialbayes.types import Algorithm, Batch, Fit, Model, Posterior, PRNGKey, Report, TemperingReport
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def fit_many(
         train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles, patience
     )
     require_validation(patience, held_out)
-    key = jax.random.key(key) if isinstance(key, int | np.integer) else key
+    key = as_key(key)
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
     require_positive_int("n_jobs", n_jobs, "for example n_jobs=2.")
     if n_jobs > 1:
@@ -135,21 +135,22 @@ def fit_many(
     diverged = np.flatnonzero(np.asarray(carry.bad_step))
     if diverged.size:
         logger.warning("%d of %d runs diverged: %s", diverged.size, count, diverged.tolist())
-    reports: Report = {}
+    reports: tuple[Report, ...] = ()
     finished = done >= plan.end(carry)
     if one.finish is not None and finished:
         best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
-        if "log_evidence" in reports:
-            evidence = np.asarray(reports["log_evidence"]).reshape(count, -1)
-            stalled = np.flatnonzero(~np.isfinite(evidence).all(axis=1))
-            if stalled.size:
-                logger.warning("the second stage of runs %s stalled", stalled.tolist())
+        for report in reports:
+            if isinstance(report, TemperingReport):
+                arrived = np.asarray(report.arrived).reshape(count, -1)
+                stalled = np.flatnonzero(~arrived.all(axis=1))
+                if stalled.size:
+                    logger.warning("the second stage of runs %s stalled", stalled.tolist())
         carry = carry._replace(best=best)
 
     def unstack(index: int) -> Fit:
-        own, report = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
-        trained = result(plan, own, min(done, plan.end(own)), held_out is not None)
-        return trained._replace(report=report, interrupted=not finished)
+        own, stages = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
+        trained = result(one.model, plan, own, min(done, plan.end(own)), held_out is not None)
+        return trained._replace(reports=stages, interrupted=not finished)
 
     return [unstack(index) for index in range(count)]
 

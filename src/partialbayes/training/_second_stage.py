@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from partialbayes._engine.epochs import num_batches, permutation, take
-from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.algorithms._combinators import over_members
 from partialbayes.errors import ShortfallWarning, StalledError
 from partialbayes.model._batch import as_batch
@@ -32,6 +32,7 @@ from partialbayes.types import (
     PRNGKey,
     Report,
     Sampler,
+    TemperingReport,
 )
 
 
@@ -81,7 +82,7 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
 
         start = (state, jnp.arange(rows, dtype=jnp.int32))
         state, _ = jax.lax.fori_loop(jnp.int32(0), jnp.int32(num_steps), body, start)
-        return algorithm.posterior(state), {}
+        return algorithm.posterior(state), None
 
     return sample
 
@@ -121,7 +122,7 @@ def second_stage(
         >>> posterior.particles.values.shape
         (10, 10)
     """
-    key = jax.random.key(key) if isinstance(key, int) else key
+    key = as_key(key)
     mesh = as_mesh(mesh)
     batch = shard_rows(mesh, as_batch(model, data, "data"))
     with use_mesh(mesh):
@@ -142,18 +143,18 @@ _LARGEST_SHORTFALL = 1.0  # twice what a normal posterior has between its mode a
 
 def raise_if_stalled(report: Report, fit: Any = None) -> None:
     """Raise where a tempered sampler (of any member) stopped short, warn where its moves lagged."""
-    if "temperatures" not in report:
+    if not isinstance(report, TemperingReport):
         return
-    evidence = np.asarray(report["log_evidence"]).reshape(-1)
-    steps = report["temperatures"].shape[-1]
+    steps = report.temperatures.shape[-1]
     paths, ess, acceptance = (
-        np.asarray(report[name]).reshape(-1, steps) for name in ("temperatures", "ess", "acceptance")
+        np.asarray(values).reshape(-1, steps)
+        for values in (report.temperatures, report.ess, report.acceptance)
     )
-    for run in np.flatnonzero(~np.isfinite(evidence)):
+    for run in np.flatnonzero(~np.asarray(report.arrived).reshape(-1)):
         taken = int(np.isfinite(paths[run]).sum())
         remedy = _remedy(ess[run, :taken], acceptance[run, :taken], steps)
         raise StalledError(paths[run, :taken], remedy, fit)
-    shortfall = float(np.max(np.asarray(report["shortfall"])))
+    shortfall = float(np.max(np.asarray(report.shortfall)))
     if shortfall > _LARGEST_SHORTFALL:
         message = (
             f"tempering has not reached the posterior, and its evidence is too low: a particle of the "
