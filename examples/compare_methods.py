@@ -84,7 +84,7 @@ def main() -> None:
             continue
         start = time.perf_counter()
         posterior = train_by(build(model), name, arguments.epochs, train, validation)
-        nlpd = float(pb.metrics.nlpd(pb.prediction.log_predictive_density(model, posterior, test)))
+        nlpd = float(-pb.prediction.log_predictive_density(model, posterior, test).mean())
         seconds = time.perf_counter() - start
         probability = pb.predict(model, posterior, test[0]).mean
         ece = float(pb.metrics.expected_calibration_error(probability, test[1]))

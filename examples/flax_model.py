@@ -29,4 +29,4 @@ algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(0.0
 trained = pb.fit(algorithm, (x, y), epochs=100, batch_size=50, progress=False)
 noise = trained.noise["variance"]
 predictive = pb.predict(model, trained.posterior, x)
-print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.metrics.rmse(predictive.mean, y):.3f}")
+print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.metrics.rmse(predictive, y):.3f}")

@@ -24,6 +24,6 @@ algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.random_walk(1e-
 trained = pb.fit(algorithm, (x, y), epochs=50, batch_size=50, progress=False)
 
 inside, outside = (pb.predict(model, trained.posterior, points) for points in (x, 3 * x))
-print(f"RMSE {pb.metrics.rmse(inside.mean, y):.3f}")
+print(f"RMSE {pb.metrics.rmse(inside, y):.3f}")
 ratio = np.sqrt(outside.epistemic_variance.mean() / inside.epistemic_variance.mean())
 print(f"uncertainty outside the data: {ratio:.1f} times that inside")

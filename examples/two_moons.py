@@ -57,7 +57,7 @@ def score(
     )
     probability = pb.predict(model, trained.posterior, test[0]).mean
     scores = [
-        pb.metrics.nlpd(pb.prediction.log_predictive_density(model, trained.posterior, test)),
+        -pb.prediction.log_predictive_density(model, trained.posterior, test).mean(),
         pb.metrics.expected_calibration_error(probability, test[1]),
         pb.metrics.accuracy(probability, test[1]),
     ]

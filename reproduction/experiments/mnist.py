@@ -27,7 +27,7 @@ from partialbayes._engine.checkpoints import Checkpoints
 from partialbayes.algorithms import map_estimate, ohsmc, two_stage
 from partialbayes.errors import TrainingDivergedError
 from partialbayes.likelihoods import categorical
-from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error, nlpd
+from partialbayes.metrics import accuracy, auroc, brier, expected_calibration_error
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.parallel._sweep import sweep
 from partialbayes.prediction._predict import log_predictive_density, predict
@@ -307,7 +307,7 @@ def score(
     least = np.finfo(ours.dtype).tiny  # what is not told from nothing counts as this
     looked_at = log_predictive_density(model, trained.posterior, validation, chunks=Chunks(rows=500))
     scores = {
-        "nlpd": float(nlpd(jnp.log(jnp.maximum(ours, least)))),
+        "nlpd": -float(jnp.log(jnp.maximum(ours, least)).mean()),
         "ece": float(expected_calibration_error(known.mixed, labels)),
         "ece_particles": averaged(expected_calibration_error),
         "accuracy": float(accuracy(known.mixed, labels)),
@@ -315,7 +315,7 @@ def score(
         "brier": float(brier(known.mixed, labels)),
         "auroc_mutual_information": float(auroc(known.information, unknown.information)),
         "auroc_entropy": float(auroc(_entropy(known.mixed), _entropy(unknown.mixed))),
-        "validation_nlpd": float(nlpd(looked_at)),
+        "validation_nlpd": -float(looked_at.mean()),
     }
     return Scored(scores, np.asarray(known.information), np.asarray(unknown.information))
 

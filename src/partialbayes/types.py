@@ -6,12 +6,13 @@ Weights of particles live in the log domain, normalized: ``logsumexp(log_weights
 
 Example:
     >>> import jax, partialbayes as pb
-    >>> from partialbayes.types import Chunks, Likelihood, Moments, Move, Prior
-    >>> model = pb.model.with_chunks(pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian()), 100)
+    >>> from partialbayes.types import Chunks, Kernel, Likelihood, Moments, Prior
+    >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian())
+    >>> model = pb.model.with_chunks(model, particles=100)
     >>> isinstance(model.likelihood, Likelihood), isinstance(model.prior, Prior), model.chunks
     (True, True, Chunks(particles=100, rows=None))
     >>> phi, psi = model.init(jax.random.key(0))  # Params; psi is a Psi
-    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.kernels.forgetting(), Move)
+    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.kernels.forgetting(), Kernel)
     (True, True)
 """
 

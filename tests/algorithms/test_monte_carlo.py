@@ -80,5 +80,5 @@ def test_the_posterior_is_weighted_by_all_the_data():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="num_samples must be a whole number"):
+    with pytest.raises(ValueError, match="num_particles must be a whole number"):
         pb.algorithms.monte_carlo(ORACLE.model, num_particles=0)

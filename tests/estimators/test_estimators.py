@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 3))
 Y = 100.0 + 10.0 * X[:, 0] + RNG.normal(size=90)
 LABELS = np.where(X[:, 1] + 0.3 * RNG.normal(size=90) > 0, "yes", "no")
-SMALL = {"hidden": (8,), "num_particles": 30, "epochs": 150, "random_state": 0}
+SMALL = {"hidden_layer_sizes": (8,), "num_particles": 30, "epochs": 150, "random_state": 0}
 REGRESSOR = pb.PartialBNNRegressor(**SMALL)
 CLASSIFIER = pb.PartialBNNClassifier(**SMALL)
 
@@ -42,7 +42,7 @@ CHECKS = """
     import partialbayes as pb
     from sklearn.utils.estimator_checks import check_estimator
     made = getattr(pb, sys.argv[1])(
-        hidden=(4,), num_particles=20, epochs=60, learning_rate=0.03, replays=1
+        hidden_layer_sizes=(4,), num_particles=20, epochs=60, learning_rate=0.03, n_replays=1
     )
     print(sum(result["status"] == "passed" for result in check_estimator(made, on_skip=None)))
 """
@@ -117,7 +117,7 @@ def test_any_method_and_any_subset():
 
 
 def test_partial_fit_goes_on_from_the_particles(regressor):
-    going_on = clone(REGRESSOR).set_params(replays=10).fit(X, Y)
+    going_on = clone(REGRESSOR).set_params(n_replays=10).fit(X, Y)
     for _ in range(15):
         going_on.partial_fit(X, Y + 30.0)  # the world has changed
     assert going_on.stream_info_["ess"].shape == (11,)
@@ -137,7 +137,7 @@ def test_saved_and_exported(tmp_path, regressor, classifier):
         estimator.save(folder, notes={"why": "test"})
         back = type(estimator).load(folder)
         np.testing.assert_allclose(getattr(back, method)(X), getattr(estimator, method)(X), rtol=1e-6)
-        assert back.get_params() == {**estimator.get_params(), "hidden": [8]}
+        assert back.get_params() == {**estimator.get_params(), "hidden_layer_sizes": [8]}
     assert back.predict(X[:3]).tolist() == classifier.predict(X[:3]).tolist()
     back.partial_fit(X, LABELS)
     with pytest.raises(ValueError, match="holds a PartialBNNClassifier, not a PartialBNNRegressor"):

@@ -74,8 +74,7 @@ def test_accuracy_of_several_classes():
     assert np.isclose(pb.metrics.accuracy(probabilities, jnp.asarray([1, 0, 1])), 2 / 3)
 
 
-def test_nlpd_and_rmse():
-    assert float(pb.metrics.nlpd(jnp.asarray([-1.0, -2.0, -6.0]))) == 3.0
+def test_rmse():
     mean = jnp.asarray([[0.0, 1.0], [2.0, 3.0]])
     assert np.isclose(pb.metrics.rmse(mean, mean + jnp.asarray([[1.0, 1.0], [3.0, 3.0]])), np.sqrt(5.0))
     assert float(pb.metrics.rmse(jnp.asarray([1.0, 2.0]), jnp.asarray([[1.0], [2.0]]))) == 0.0
@@ -191,8 +190,8 @@ def test_crps_against_scoringrules():
 def test_intervals():
     low, high = np.asarray([0.0, 0.0, 1.0]), np.asarray([1.0, 2.0, 4.0])
     targets = np.asarray([1.0, 3.0, 2.0])
-    assert np.isclose(pb.metrics.interval_coverage(low, high, targets), 2 / 3)
-    assert np.isclose(pb.metrics.interval_width(low, high), 2.0)
+    assert np.isclose(pb.metrics.interval_coverage((low, high), targets), 2 / 3)
+    assert np.isclose(pb.metrics.interval_width((low, high)), 2.0)
 
 
 def cloud(likelihood):
@@ -230,6 +229,34 @@ def test_scores_of_a_predictive():
     inside = np.mean((values > 0.05) & (values < 0.95))
     np.testing.assert_allclose(scores["coverage"], inside, atol=1e-6)
     np.testing.assert_allclose(scores["width"], np.mean(high - low), rtol=1e-5)
+    np.testing.assert_allclose(scores["nlpd"], -np.mean(predictive.log_density(original)), rtol=1e-6)
+
+
+def test_a_score_takes_the_predictive_or_the_array_it_needs():
+    targets = np.sin(3 * INPUTS[:, 0])
+    predictive = pb.predict(*cloud(pb.gaussian(0.1)), INPUTS)
+    interval = predictive.interval(0.5)
+    pairs = [
+        (pb.metrics.rmse(predictive, targets), pb.metrics.rmse(predictive.mean, targets)),
+        (pb.metrics.mae(predictive, targets), pb.metrics.mae(predictive.quantile(0.5), targets)),
+        (
+            pb.metrics.interval_coverage(predictive, targets, 0.5),
+            pb.metrics.interval_coverage(interval, targets),
+        ),
+        (pb.metrics.interval_width(predictive, 0.5), pb.metrics.interval_width(interval)),
+    ]
+    labels = (INPUTS[:, 0] > 0.2).astype(int)
+    classes = pb.predict(*cloud(pb.bernoulli()), INPUTS)
+    for score in (
+        pb.metrics.accuracy,
+        pb.metrics.brier,
+        pb.metrics.expected_calibration_error,
+        pb.metrics.classwise_calibration_error,
+        pb.metrics.adaptive_calibration_error,
+    ):
+        pairs.append((score(classes, labels), score(classes.probabilities, labels)))
+    for whole, part in pairs:
+        assert whole == part
 
 
 def test_missing_targets_are_left_out():

@@ -163,6 +163,8 @@ def test_one_device_resumes_a_run_saved_on_four(tmp_path):
 
 
 def test_a_checkpoint_that_only_some_hosts_see(tmp_path, monkeypatch):
-    monkeypatch.setattr("partialbayes._engine.checkpoints.agreed", lambda number, shared: not number)
+    monkeypatch.setattr(
+        "partialbayes._engine.checkpoints.broadcast_from_process_zero", lambda number, shared: not number
+    )
     with pytest.raises(pb.errors.CheckpointError, match="there for one process and not for another"):
         on_one_device(1, checkpoint=tmp_path / "run.safetensors")

@@ -68,7 +68,7 @@ def test_curves_of_what_was_recorded():
     assert titles[0] == "Loss per example"
     assert titles[-1] == "Validation NLPD"
     assert len(titles) == 4
-    rejects_nothing = HISTORY._replace(steps=STEPS | {"acceptance": np.ones(300)})
+    rejects_nothing = HISTORY._replace(metrics=STEPS | {"acceptance": np.ones(300)})
     assert len(pb.plots.training(rejects_nothing)) == 3
     with pytest.raises(ValueError, match="recorded only acceptance, ancestors, ess, loss"):
         pb.plots.trace(HISTORY, "temperature")

@@ -149,7 +149,7 @@ def test_sampled_variance_has_the_conjugate_posterior():
 
 def test_centered_on_weights():
     prior = pb.priors.centered_on(PARAMS, {"**/bias": 0.1, "**/kernel": 0.2})(SPLIT)
-    np.testing.assert_array_equal(prior.moments(prior.init()).mean, SPLIT.split(PARAMS)[0])
+    np.testing.assert_array_equal(prior.moments(prior.init()).mean, SPLIT.flatten(PARAMS)[0])
     with pytest.raises(ValueError, match="do not look like the network's"):
         pb.priors.centered_on({"w": jnp.ones(2)})(SPLIT)
 

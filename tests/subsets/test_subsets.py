@@ -198,7 +198,7 @@ def test_integers_are_carried_frozen():
     trained = pb.fit(pb.ohsmc(model, num_particles=3), (x, x[:, 0]), epochs=1, progress=False)
     assert sorted(trained.posterior.psi.network) == ["v"]
     with pytest.raises(
-        ValueError, match=r"selects 'count', which holds int32 numbers; .*paths\('count'\)"
+        ValueError, match=r"selects 'count', which holds int32 numbers; .*glob\('count'\)"
     ):
         pb.model.split_weights(params, ["w", "count"])
 

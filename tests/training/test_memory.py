@@ -42,7 +42,9 @@ def assert_close(ours, theirs):
 
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_weights_and_gradients_are_the_same(chunks):
-    assert_close(both_passes(pb.model.with_chunks(MODEL, *chunks)), both_passes(MODEL))
+    assert_close(
+        both_passes(pb.model.with_chunks(MODEL, particles=chunks[0], rows=chunks[1])), both_passes(MODEL)
+    )
 
 
 def test_a_whole_run_is_the_same():
@@ -56,7 +58,7 @@ def test_a_whole_run_is_the_same():
             progress=False,
         )
 
-    plain, chunked = train(MODEL), train(pb.model.with_chunks(MODEL, 4, 5))
+    plain, chunked = train(MODEL), train(pb.model.with_chunks(MODEL, particles=4, rows=5))
     np.testing.assert_allclose(chunked.history.validation_nlpd, plain.history.validation_nlpd, rtol=1e-4)
     assert_close(chunked.posterior.psi, plain.posterior.psi)
 
@@ -103,7 +105,7 @@ def test_a_budget_chooses_the_chunks():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"particles": 0}, "particles of chunks"), ({"rows": 2.5}, "rows of chunks")],
+    [({"particles": 0}, "particles of chunks"), ({"rows": 2.5}, "rows")],
 )
 def test_wrong_chunks_are_named(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):

@@ -43,9 +43,9 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from partialbayes._utils.jaxprs import stage
+        >>> from partialbayes._utils.jaxprs import partially_evaluate
         >>> trunk = jnp.ones((1000, 50))
-        >>> cheap = stage(lambda phi: jnp.tanh(trunk).sum(0) @ phi, jnp.ones(50))
+        >>> cheap = partially_evaluate(lambda phi: jnp.tanh(trunk).sum(0) @ phi, jnp.ones(50))
         >>> bool(jnp.isclose(cheap(jnp.ones(50)), jnp.tanh(1.0) * 50000))
         True
     """

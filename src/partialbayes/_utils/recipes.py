@@ -1,8 +1,8 @@
 """How the ready-made parts of a model were made, as JSON, so that a saved model can be made again.
 
 A builder marked by `serializable_builder` leaves on what it returns a *recipe*: its own name and its
-arguments. Only the names registered here can be made again from a file, so reading one runs nothing else. What
-has no recipe (a network or likelihood of the user's own) is passed in again at `load`.
+arguments. Only the names registered here can be made again from a file, so reading one runs nothing
+else. What has no recipe (a network or likelihood of the user's own) is passed in again at `load`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from partialbayes.metrics import nlpd
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._mesh import as_mesh, require_even
 from partialbayes.prediction import _mixture as mixture
@@ -156,7 +155,7 @@ def refine(
     after = mixture.moments(model, refined, inputs, Chunks())
     gain = None
     if validation is not None:
-        given, new = (nlpd(log_predictive_density(model, p, validation)) for p in (posterior, refined))
+        given, new = (-log_predictive_density(model, p, validation).mean() for p in (posterior, refined))
         gain = given - new
     gap = before.mean - after.mean
     return Refined(

@@ -41,7 +41,8 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
             predictive variance is infinite up to 2.
         scale: Spread of the noise, in the same forms; its standard deviation is larger by a
             factor of sqrt(ν / (ν − 2)). With ``"predicted"`` the network gives it, differently for
-            each input: two outputs for each target, as for `heteroscedastic`, and the scale is ``minimum + softplus`` of the second.
+            each input: two outputs for each target, as for `heteroscedastic`, and the scale is
+            ``minimum + softplus`` of the second.
         minimum: Lower bound of a predicted scale.
 
     Raises:

@@ -1,8 +1,9 @@
 """Scores of predictions against targets.
 
-Each is a function of arrays: what the mixture predicts, and what was observed. `crps` and `pit`
-take the `Predictive` itself; `evaluate` gives all that apply; `over_particles` takes a score of each
-particle by itself, as the paper does, and averages. They may import `prediction` and what is below it.
+Each takes the `Predictive` and what was observed; those that need but its mean, its class probabilities
+or its intervals take arrays of them too. `evaluate` gives all that apply; `over_particles` takes a score
+of each particle by itself, as the paper does, and averages. They may import `prediction` and what is
+below it.
 """
 
 from partialbayes.metrics._calibration import (

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive_int
-from partialbayes.metrics._common import AnyArray, per_class
+from partialbayes.metrics._common import AnyArray, Prediction, per_class
 from partialbayes.types import Scalar
 
 
@@ -32,7 +32,7 @@ class Reliability(NamedTuple):
 
 
 def expected_calibration_error(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
@@ -41,7 +41,7 @@ def expected_calibration_error(
     Σ_b (n_b / n) |accuracy_b − confidence_b|.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
 
@@ -55,19 +55,19 @@ def expected_calibration_error(
         0.4
     """
     _require_bins(bins)
-    confidence, correct = _confidence(probabilities, labels)
+    confidence, correct = _confidence(predictive, labels)
     return _error(confidence, correct, _equal_width(confidence, bins), bins)
 
 
 def classwise_calibration_error(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
     """The calibration error of every class's probability, not only of the largest, averaged.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
 
@@ -81,7 +81,7 @@ def classwise_calibration_error(
         0.0
     """
     _require_bins(bins)
-    each, labels = per_class(probabilities, labels)
+    each, labels = per_class(predictive, labels)
     indicators = jax.nn.one_hot(labels, each.shape[1], dtype=each.dtype)
 
     def one(probability: Array, happened: Array) -> Array:
@@ -91,14 +91,14 @@ def classwise_calibration_error(
 
 
 def adaptive_calibration_error(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
     """The expected calibration error over bins that hold equally many predictions each.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many parts the sorted confidences are cut into; their sizes differ by one at most.
 
@@ -112,7 +112,7 @@ def adaptive_calibration_error(
         0.15
     """
     _require_bins(bins)
-    confidence, correct = _confidence(probabilities, labels)
+    confidence, correct = _confidence(predictive, labels)
     rows = confidence.shape[0]
     order = jnp.argsort(confidence)
     index = jnp.zeros(rows, jnp.int32).at[order].set(jnp.arange(rows, dtype=jnp.int32) * bins // rows)
@@ -120,14 +120,14 @@ def adaptive_calibration_error(
 
 
 def reliability(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Reliability:
     """Confidence and accuracy by bin of confidence: the points of a reliability diagram.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
         bins: How many equal parts [0, 1] is cut into.
 
@@ -141,7 +141,7 @@ def reliability(
         0.5
     """
     _require_bins(bins)
-    confidence, correct = _confidence(probabilities, labels)
+    confidence, correct = _confidence(predictive, labels)
     index = _equal_width(confidence, bins)
     zeros = jnp.zeros(bins, confidence.dtype)
     count = zeros.at[index].add(1.0)
@@ -156,9 +156,9 @@ def _require_bins(bins: int) -> None:
     require_positive_int("bins", bins, "15 is usual.")
 
 
-def _confidence(probabilities: AnyArray, labels: AnyArray) -> tuple[Array, Array]:
+def _confidence(predictive: Prediction, labels: AnyArray) -> tuple[Array, Array]:
     """The largest probability of each example, and whether its class was the right one."""
-    each, labels = per_class(probabilities, labels)
+    each, labels = per_class(predictive, labels)
     confidence = each.max(axis=1)
     return confidence, (jnp.argmax(each, axis=1) == labels).astype(confidence.dtype)
 

@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from partialbayes.metrics._common import AnyArray, per_class
+from partialbayes.metrics._common import AnyArray, Prediction, per_class
 from partialbayes.types import Scalar
 
 
 def accuracy(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
 ) -> Scalar:
     """Share of examples whose most probable class is the right one.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
 
     Raises:
@@ -28,18 +28,18 @@ def accuracy(
         >>> float(pb.metrics.accuracy(jnp.array([0.9, 0.2]), jnp.array([1, 1])))
         0.5
     """
-    each, labels = per_class(probabilities, labels)
+    each, labels = per_class(predictive, labels)
     return jnp.mean(jnp.argmax(each, axis=1) == labels)
 
 
 def brier(
-    probabilities: Float[AnyArray, " example"] | Float[AnyArray, "example classes"],
+    predictive: Prediction,
     labels: Int[AnyArray, " example"],
 ) -> Scalar:
     """Brier score, the mean of Σ_c (p_c − 1[y = c])²: between 0 and 2, over all classes.
 
     Args:
-        probabilities: Of class one, or of each class.
+        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
         labels: Whole numbers from 0.
 
     Raises:
@@ -50,7 +50,7 @@ def brier(
         >>> float(pb.metrics.brier(jnp.array([1.0, 0.5]), jnp.array([1, 1])))
         0.25
     """
-    each, labels = per_class(probabilities, labels)
+    each, labels = per_class(predictive, labels)
     indicators = jax.nn.one_hot(labels, each.shape[1], dtype=each.dtype)
     return jnp.mean(jnp.sum(jnp.square(each - indicators), axis=1))
 

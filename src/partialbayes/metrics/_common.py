@@ -8,7 +8,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from partialbayes.prediction._predictive import Predictive
+
 AnyArray: TypeAlias = Array | np.ndarray
+Prediction: TypeAlias = Predictive | AnyArray
+"""What a score takes: a `Predictive`, or the array it would be asked for."""
+Interval: TypeAlias = Predictive | tuple[AnyArray, AnyArray]
+"""A `Predictive`, or the lower and upper ends of its intervals."""
+
+
+def mean_of(prediction: Prediction) -> AnyArray:
+    """Return the predictive mean."""
+    return prediction.mean if isinstance(prediction, Predictive) else prediction
+
+
+def probabilities_of(prediction: Prediction) -> AnyArray:
+    """Return the class probabilities."""
+    return prediction.probabilities if isinstance(prediction, Predictive) else prediction
+
+
+def interval_of(prediction: Interval, coverage: float) -> tuple[AnyArray, AnyArray]:
+    """Return the ends of the central interval of a probability."""
+    return prediction.interval(coverage) if isinstance(prediction, Predictive) else prediction
 
 
 def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Array, Array]:
@@ -23,9 +44,9 @@ def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Array, Array]
     return values, targets
 
 
-def per_class(probabilities: AnyArray, labels: AnyArray) -> tuple[Array, Array]:
+def per_class(prediction: Prediction, labels: AnyArray) -> tuple[Array, Array]:
     """Probabilities of every class, and labels."""
-    probabilities, labels = jnp.asarray(probabilities), jnp.asarray(labels)
+    probabilities, labels = jnp.asarray(probabilities_of(prediction)), jnp.asarray(labels)
     shape = probabilities.shape
     if labels.shape != shape[:1] or not (len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)):
         raise ValueError(

@@ -45,7 +45,7 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
         >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
         >>> predictive = pb.predict(model, posterior, x)
         >>> average = pb.metrics.over_particles(pb.metrics.rmse, predictive, x)
-        >>> bool(average >= pb.metrics.rmse(predictive.mean, x))
+        >>> bool(average >= pb.metrics.rmse(predictive, x))
         True
     """
     means, _, log_weights = predictive.components()
@@ -87,7 +87,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         >>> sorted(scores)[:3]
         ['coverage', 'crps', 'mae']
     """
-    scores: dict[str, Any] = {"nlpd": nlpd(predictive.log_density(targets))}
+    scores: dict[str, Any] = {"nlpd": nlpd(predictive, targets)}
     observed = np.asarray(targets)
     if not predictive.model.likelihood.is_classification:
         observed = observed.astype(float).reshape(predictive.mean.shape)
@@ -95,13 +95,13 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         if not known.all():
             kept = jax.tree.map(lambda leaf: leaf[known], predictive.inputs)
             predictive, observed = replace(predictive, inputs=kept), observed[known]
-        mean, (low, high) = predictive.mean, predictive.interval(coverage)
+        interval = predictive.interval(coverage)
         scores |= {
-            "rmse": rmse(mean, observed),
-            "mae": mae(predictive.quantile(0.5), observed),
+            "rmse": rmse(predictive, observed),
+            "mae": mae(predictive, observed),
             "crps": crps(predictive, observed),
-            "coverage": interval_coverage(low, high, observed),
-            "width": interval_width(low, high),
+            "coverage": interval_coverage(interval, observed),
+            "width": interval_width(interval),
             "rmse_over_particles": over_particles(rmse, predictive, observed),
         }
     else:
@@ -112,11 +112,11 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
             )
         labels = observed.astype(int).reshape(len(probabilities))
         scores |= {
-            "accuracy": accuracy(probabilities, labels),
-            "brier": brier(probabilities, labels),
-            "ece": expected_calibration_error(probabilities, labels),
-            "classwise_ece": classwise_calibration_error(probabilities, labels),
-            "adaptive_ece": adaptive_calibration_error(probabilities, labels),
+            "accuracy": accuracy(predictive, labels),
+            "brier": brier(predictive, labels),
+            "ece": expected_calibration_error(predictive, labels),
+            "classwise_ece": classwise_calibration_error(predictive, labels),
+            "adaptive_ece": adaptive_calibration_error(predictive, labels),
             "accuracy_over_particles": over_particles(accuracy, predictive, labels),
             "ece_over_particles": over_particles(expected_calibration_error, predictive, labels),
         }

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from partialbayes.metrics._common import AnyArray, align
+from partialbayes.metrics._common import AnyArray, Interval, Prediction, align, interval_of, mean_of
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
 
-def nlpd(log_densities: Float[AnyArray, " example"]) -> Scalar:
-    """Negative log predictive density, −(1/n) Σ_i log p(y_i | x_i).
+def nlpd(predictive: Predictive, targets: Any) -> Scalar:
+    """Negative log predictive density, −(1/n) Σ_i log p(y_i | x_i), of the mixture.
 
     Args:
-        log_densities: From ``predict(...).log_density(targets)``, so that it is the mixture's.
+        predictive: From `predict`.
+        targets: What was observed.
+
+    Returns:
+        The mean over examples, in nats; lower is better.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.metrics.nlpd(jnp.array([-1.0, -3.0])))
-        2.0
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> algorithm = pb.map_estimate(model)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> bool(pb.metrics.nlpd(pb.predict(model, posterior, x), x) > 0.9)
+        True
     """
-    return -jnp.mean(jnp.asarray(log_densities))
+    return -jnp.mean(predictive.log_density(targets))
 
 
-def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
+def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scalar:
     """Root mean squared error of the predictive mean.
+
+    Args:
+        predictive: From `predict`; or an array of means.
+        targets: What was observed.
+
+    Returns:
+        The error, in units of the targets.
 
     Raises:
         ValueError: The shapes differ.
@@ -35,12 +52,19 @@ def rmse(mean: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example
         >>> float(pb.metrics.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
         1.4142135381698608
     """
-    mean, targets = align("mean", mean, targets)
+    mean, targets = align("mean", mean_of(predictive), targets)
     return jnp.sqrt(jnp.mean(jnp.square(mean - targets)))
 
 
-def mae(predicted: Float[AnyArray, "example ..."], targets: Float[AnyArray, "example ..."]) -> Scalar:
-    """Mean absolute error; the median of the predictive, not its mean, makes it smallest.
+def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scalar:
+    """Mean absolute error of the predictive median, which makes it smallest.
+
+    Args:
+        predictive: From `predict`; or an array of medians.
+        targets: What was observed.
+
+    Returns:
+        The error, in units of the targets.
 
     Raises:
         ValueError: The shapes differ.
@@ -50,45 +74,55 @@ def mae(predicted: Float[AnyArray, "example ..."], targets: Float[AnyArray, "exa
         >>> float(pb.metrics.mae(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
         1.0
     """
+    predicted = predictive.quantile(0.5) if isinstance(predictive, Predictive) else predictive
     predicted, targets = align("predicted", predicted, targets)
     return jnp.mean(jnp.abs(predicted - targets))
 
 
 def interval_coverage(
-    low: Float[AnyArray, "example ..."],
-    high: Float[AnyArray, "example ..."],
-    targets: Float[AnyArray, "example ..."],
+    predictive: Interval, targets: Num[AnyArray, "example ..."], coverage: float = 0.9
 ) -> Scalar:
-    """Share of targets inside their intervals, ends included.
+    """Share of targets inside their central intervals, ends included.
 
     Args:
-        low: From ``predict(...).interval(coverage)``.
-        high: From the same.
+        predictive: From `predict`; or a pair of arrays, the lower and upper ends.
         targets: What was observed.
+        coverage: The probability inside the intervals of a `Predictive`.
+
+    Returns:
+        The share; near ``coverage`` where the predictive is calibrated.
 
     Raises:
         ValueError: The shapes differ.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> low, high = jnp.zeros(4), jnp.ones(4)
-        >>> float(pb.metrics.interval_coverage(low, high, jnp.array([0.5, 1.0, 2.0, -1.0])))
+        >>> interval = (jnp.zeros(4), jnp.ones(4))
+        >>> float(pb.metrics.interval_coverage(interval, jnp.array([0.5, 1.0, 2.0, -1.0])))
         0.5
     """
-    low, targets = align("low", low, targets)
-    high, _ = align("high", high, targets)
+    ends = interval_of(predictive, coverage)
+    low, targets = align("low", ends[0], targets)
+    high, _ = align("high", ends[1], targets)
     return jnp.mean((low <= targets) & (targets <= high), dtype=low.dtype)
 
 
-def interval_width(low: Float[AnyArray, "example ..."], high: Float[AnyArray, "example ..."]) -> Scalar:
-    """Mean width of intervals: of two that cover as much, the narrower is better.
+def interval_width(predictive: Interval, coverage: float = 0.9) -> Scalar:
+    """Mean width of central intervals: of two that cover as much, the narrower is better.
+
+    Args:
+        predictive: From `predict`; or a pair of arrays, the lower and upper ends.
+        coverage: The probability inside the intervals of a `Predictive`.
+
+    Returns:
+        The width, in units of the targets.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
-        >>> float(pb.metrics.interval_width(jnp.zeros(2), jnp.array([1.0, 3.0])))
+        >>> float(pb.metrics.interval_width((jnp.zeros(2), jnp.array([1.0, 3.0]))))
         2.0
     """
-    low, high = align("low", low, high)
+    low, high = align("low", *interval_of(predictive, coverage))
     return jnp.mean(high - low)
 
 
