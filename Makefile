@@ -13,7 +13,7 @@ LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python3; do \
     $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help demo test test-all docs figures bench tables studies lint format lock clean
+.PHONY: help demo test test-all docs figures bench tables pictures studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -60,9 +60,12 @@ figures: $(DEV) ## draw the gallery's pictures again (a few minutes)
 bench: $(DEV)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
 
-tables: $(DEV)  ## the paper's tables and figures, to results/ (hours; goes on where it was stopped)
+tables: $(DEV)  ## run the paper's experiments, to reproduction/results/ (hours; continues where it was stopped)
 	$(BIN)/python -m reproduction all --small
 	$(BIN)/python -m reproduction all --track best
+
+pictures: $(DEV)  ## draw the figures of reproduction/results/ and the page that shows them (a minute)
+	$(BIN)/python -m reproduction figures
 
 studies: $(DEV)  ## tables of calibration and of HMC's speed (half an hour)
 	$(BIN)/python benchmarks/calibration.py

@@ -1,1 +1,1 @@
-"""The experiments of the paper."""
+"""The paper's experiments, run again: ``python -m reproduction --help``."""

@@ -24,7 +24,7 @@ class Facts(NamedTuple):
             where the rows come in another order, and the standard splits would count wrong ones.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> data.UCI["yacht"].rows
         308
     """

@@ -21,7 +21,7 @@ class MissingDataError(FileNotFoundError):
     """A data set is nowhere to be found; the message says which file to put where.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> issubclass(data.MissingDataError, FileNotFoundError)
         True
     """
@@ -31,7 +31,7 @@ class DamagedDataError(ValueError):
     """A file is there but is not the data set it should be; the message names it.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> issubclass(data.DamagedDataError, ValueError)
         True
     """
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
     and on Windows ``%LOCALAPPDATA%``.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> data.cache_folder().is_absolute()
         True
     """
@@ -61,7 +61,7 @@ def cache_folder() -> Path:
     return (user / "partialbayes").absolute()
 
 
-def published_file(file: str, folder: str | Path | None) -> Path | None:
+def find_file(file: str, folder: str | Path | None) -> Path | None:
     """The file in the folder given, or in that of the environment; ``None`` to go on looking.
 
     Raises:
@@ -92,7 +92,7 @@ def read_gzip(path: Path, sha256: str | None = None) -> bytes:
         ) from error
 
 
-def absent(name: str, file: str, reason: str, folder: str | Path | None) -> str:
+def explain_missing(name: str, file: str, reason: str, folder: str | Path | None) -> str:
     """The sentence for a data set that is nowhere, with where to put it."""
     cache = cache_folder()
     place = folder or os.environ.get(DATA_VARIABLE)

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt8
 from partialbayes._utils.atomic import write_atomically
 from reproduction.data import openml
 from reproduction.data.checksums import IMAGES, ImageFacts
-from reproduction.data.locate import DamagedDataError, cache_folder, published_file, read_gzip
+from reproduction.data.locate import DamagedDataError, cache_folder, find_file, read_gzip
 
 _SIDE = 28
 _FILES = {"images": "images-idx3-ubyte.gz", "labels": "labels-idx1-ubyte.gz"}
@@ -27,7 +27,7 @@ class Images(NamedTuple):
     The training set has 60,000 images and the test set 10,000.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> data.Images._fields  # of images = data.mnist()
         ('train_inputs', 'train_targets', 'test_inputs', 'test_targets')
     """
@@ -54,7 +54,7 @@ def mnist(folder: str | Path | None = None, *, progress: bool = True) -> Images:
         DamagedDataError: If a file or a download is not the data set it should be.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> digits = data.mnist()  # doctest: +SKIP
     """
     return _load("mnist", folder, progress)
@@ -68,7 +68,7 @@ def fashion_mnist(folder: str | Path | None = None, *, progress: bool = True) ->
         progress: Whether a download shows a bar.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> clothes = data.fashion_mnist()  # doctest: +SKIP
     """
     return _load("fashion_mnist", folder, progress)
@@ -78,7 +78,7 @@ def _load(name: str, folder: str | Path | None, progress: bool) -> Images:
     parts = []
     for part, facts in IMAGES[name].items():
         files = [f"{name}/{part}-{ending}" for ending in _FILES.values()]
-        paths = [path for file in files if (path := published_file(file, folder))]
+        paths = [path for file in files if (path := find_file(file, folder))]
         if len(paths) == len(files):
             checksums = (facts.images_sha256, facts.labels_sha256)
             pixels, labels = (_read(path, sha256) for path, sha256 in zip(paths, checksums, strict=True))
@@ -88,11 +88,11 @@ def _load(name: str, folder: str | Path | None, progress: bool) -> Images:
                 _download(name, folder, progress)
             pixels, labels = (_read(path) for path in paths)
             _check(pixels, labels, facts, name, str(paths[0]))
-        parts += [_scaled(pixels), labels.astype(np.int32)]
+        parts += [_scale(pixels), labels.astype(np.int32)]
     return Images(*parts)
 
 
-def _scaled(pixels: Pixels) -> Float[np.ndarray, "images 28 28 1"]:
+def _scale(pixels: Pixels) -> Float[np.ndarray, "images 28 28 1"]:
     return (pixels.astype(np.float32) / np.float32(255.0))[..., None]
 
 
@@ -108,7 +108,7 @@ def _read(path: Path, sha256: str | None = None) -> UInt8[np.ndarray, ...]:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(sizes.astype(int))
 
 
-def _written(array: UInt8[np.ndarray, ...]) -> bytes:
+def _encode(array: UInt8[np.ndarray, ...]) -> bytes:
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     return gzip.compress(header + array.tobytes(), mtime=0)
 
@@ -137,11 +137,11 @@ def _download(name: str, folder: str | Path | None, progress: bool) -> None:
     """Fetch, check and keep the images, in the original format; the training ones come first."""
     source = f"the download of {name}"
     files = [f"{name}/{part}-{ending}" for part in IMAGES[name] for ending in _FILES.values()]
-    with openml.downloading(name, ", ".join(files), folder, progress) as advance:
+    with openml.show_download(name, ", ".join(files), folder, progress) as advance:
         fetched = openml.fetch(openml.IMAGES[name])
         advance("checking")
-        pixels = openml.as_numbers(fetched, source, keep_constant=True).astype(np.uint8)
-        labels = openml.numeric(fetched.target, source).astype(np.uint8)
+        pixels = openml.stack_inputs(fetched, source, keep_constant=True).astype(np.uint8)
+        labels = openml.to_numbers(fetched.target, source).astype(np.uint8)
         if pixels.shape[1:] != (_SIDE * _SIDE,):
             raise DamagedDataError(f"{source} is not {name}: it has {pixels.shape[1]} pixels an image.")
         pixels = pixels.reshape(-1, _SIDE, _SIDE)
@@ -154,4 +154,4 @@ def _download(name: str, folder: str | Path | None, progress: bool) -> None:
             first = rows.stop
         advance("writing")
         for file, array in written.items():
-            write_atomically(cache_folder() / name / file, _written(array), mode=0o644)
+            write_atomically(cache_folder() / name / file, _encode(array), mode=0o644)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 
-from reproduction.data.locate import DamagedDataError, MissingDataError, absent
+from reproduction.data.locate import DamagedDataError, MissingDataError, explain_missing
 
 TABLES: dict[str, dict[str, Any]] = {
     "australian": {"data_id": 40981},
@@ -56,10 +56,10 @@ def fetch(table: Mapping[str, Any]) -> Fetched:
 
 
 @contextmanager
-def downloading(
+def show_download(
     name: str, file: str, folder: str | Path | None, progress: bool
 ) -> Iterator[Callable[[str], None]]:
-    """A bar over the steps of a download; what fails to come is told as a missing data set."""
+    """Show a bar over the steps of a download; raise what fails to come as a missing data set."""
     silent = None if progress else True  # None: silent where there is no terminal
     with tqdm(total=3, desc=f"{name}: downloading", disable=silent, leave=False) as bar:
 
@@ -73,10 +73,10 @@ def downloading(
             raise
         except (ImportError, OSError, ValueError) as error:
             reason = f"could not be downloaded ({error!s:.150})"
-            raise MissingDataError(absent(name, file, reason, folder)) from error
+            raise MissingDataError(explain_missing(name, file, reason, folder)) from error
 
 
-def numeric(column: np.ndarray, source: str) -> Float[np.ndarray, " rows"]:
+def to_numbers(column: np.ndarray, source: str) -> Float[np.ndarray, " rows"]:
     """A column as numbers, whether they come as such or as texts."""
     try:
         numbers = np.array([float(value) for value in column.tolist()])
@@ -87,12 +87,12 @@ def numeric(column: np.ndarray, source: str) -> Float[np.ndarray, " rows"]:
     return numbers
 
 
-def as_numbers(
+def stack_inputs(
     fetched: Fetched, source: str, *, keep_constant: bool = False
 ) -> Float[np.ndarray, "rows features"]:
     """The input columns in order, without second targets and, unless kept, without constant ones."""
     columns = [
-        numeric(column, source)
+        to_numbers(column, source)
         for name, column in fetched.columns.items()
         if name.lower() not in _NO_INPUTS
     ]
@@ -101,7 +101,7 @@ def as_numbers(
     return np.column_stack(columns)
 
 
-def coded_by_count(
+def encode_by_count(
     labels: np.ndarray, counts: tuple[int | float, ...], source: str
 ) -> Int[np.ndarray, " rows"]:
     """Labels 0, 1, …, told by how many rows each class has: no two of a set have equally many.

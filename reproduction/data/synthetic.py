@@ -26,7 +26,8 @@ def crescent(
         Inputs, which are zeros as nothing depends on them, and targets.
 
     Example:
-        >>> import jax, partialbayes as pb
+        >>> import jax
+        >>> from reproduction import data
         >>> inputs, targets = data.crescent(jax.random.key(0), rows=1000)
         >>> inputs.shape, 0.4 < targets.mean() < 0.6
         ((1000, 1), Array(True, dtype=bool))
@@ -40,7 +41,8 @@ def wave_function(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The function x sin(x tanh x).
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp
+        >>> from reproduction import data
         >>> data.wave_function(jnp.zeros(2))
         Array([0., 0.], dtype=float32)
     """
@@ -58,7 +60,8 @@ def wave(key: Key[Array, ""], rows: int = 100) -> tuple[Float[Array, "rows 1"], 
         Inputs and targets.
 
     Example:
-        >>> import jax, partialbayes as pb
+        >>> import jax
+        >>> from reproduction import data
         >>> inputs, targets = data.wave(jax.random.key(0), rows=20)
         >>> inputs.shape, targets.shape
         ((20, 1), (20, 1))
@@ -83,7 +86,7 @@ def moons(
         Inputs and labels 0 and 1.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> inputs, labels = data.moons(seed=0, rows=20)
         >>> inputs.shape, int(labels.sum())
         ((20, 2), 10)

@@ -16,9 +16,9 @@ from reproduction.data.checksums import STANDARD_SPLITS, UCI, Facts
 from reproduction.data.locate import (
     DamagedDataError,
     MissingDataError,
-    absent,
     cache_folder,
-    published_file,
+    explain_missing,
+    find_file,
     read_gzip,
 )
 
@@ -33,7 +33,8 @@ class Table(NamedTuple):
         classes: How many, or ``None`` for a regression.
 
     Example:
-        >>> import numpy as np, partialbayes as pb
+        >>> import numpy as np
+        >>> from reproduction import data
         >>> table = data.Table("ours", np.zeros((5, 2)), np.zeros(5), None)
         >>> table.inputs.shape
         (5, 2)
@@ -63,19 +64,19 @@ def uci(name: str, folder: str | Path | None = None, *, progress: bool = True) -
         DamagedDataError: If a file or a download is not the data set it should be.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> sorted(data.UCI)[:3], data.UCI["boston"].rows
         (['australian', 'boston', 'breast_cancer'], 506)
         >>> table = data.uci("boston", "data")  # doctest: +SKIP
     """
-    facts = _known(name)
+    facts = _require_known(name)
     file = f"uci/{name}.csv.gz"
-    if path := published_file(file, folder):
+    if path := find_file(file, folder):
         return _read(name, path, read_gzip(path, facts.sha256))
     path = cache_folder() / file
     if not path.is_file():
         _download(name, path, folder, progress)
-    return _checked(_read(name, path, read_gzip(path)), facts, str(path))
+    return _verify(_read(name, path, read_gzip(path)), facts, str(path))
 
 
 def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarray, " test"]]:
@@ -98,19 +99,19 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
         DamagedDataError: If it is not one, or does not fit the table that `uci` gives.
 
     Example:
-        >>> import partialbayes as pb
+        >>> from reproduction import data
         >>> data.uci_splits("glass")
         Traceback (most recent call last):
         ValueError: glass has no standard splits: only the regression tables have.
     """
-    facts = _known(name)
+    facts = _require_known(name)
     if facts.task != "regression":
         raise ValueError(f"{name} has no standard splits: only the regression tables have.")
     file = f"uci_splits/{name}.txt.gz"
-    path = published_file(file, folder) or cache_folder() / file
+    path = find_file(file, folder) or cache_folder() / file
     if not path.is_file():
         what = f"the list of splits of {name}"
-        raise MissingDataError(absent(what, file, "cannot be downloaded", folder))
+        raise MissingDataError(explain_missing(what, file, "cannot be downloaded", folder))
     try:
         splits = [np.array(line.split(), np.int64) for line in read_gzip(path).decode().splitlines()]
     except ValueError as error:
@@ -125,7 +126,7 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
         )
     table = f"uci/{name}.csv.gz"
     kept = cache_folder() / table
-    if published_file(table, folder) is None and kept.is_file():  # one that is published is in order
+    if find_file(table, folder) is None and kept.is_file():  # one that is published is in order
         _require_order(uci(name, folder), facts, kept)
     return splits
 
@@ -139,7 +140,7 @@ def _require_order(table: Table, facts: Facts, path: Path) -> None:
         )
 
 
-def _known(name: str) -> Facts:
+def _require_known(name: str) -> Facts:
     if name not in UCI:
         raise ValueError(f"there is no table {name!r}; the tables are {', '.join(sorted(UCI))}.")
     return UCI[name]
@@ -161,22 +162,22 @@ def _download(name: str, path: Path, folder: str | Path | None, progress: bool) 
     """Fetch, check and keep a table, in our format."""
     facts, source, file = UCI[name], f"the download of {name}", f"uci/{name}.csv.gz"
     if name not in openml.TABLES:
-        raise MissingDataError(absent(name, file, "cannot be downloaded", folder))
-    with openml.downloading(name, file, folder, progress) as advance:
+        raise MissingDataError(explain_missing(name, file, "cannot be downloaded", folder))
+    with openml.show_download(name, file, folder, progress) as advance:
         fetched = openml.fetch(openml.TABLES[name])
         advance("checking")
-        numbers = openml.as_numbers(fetched, source)
+        numbers = openml.stack_inputs(fetched, source)
         targets = fetched.target
         if facts.classes is None:
-            targets = openml.numeric(targets, source)
+            targets = openml.to_numbers(targets, source)
         else:
-            targets = openml.coded_by_count(targets, facts.target_facts, source)
-        table = _checked(Table(name, numbers, targets, facts.classes), facts, source)
+            targets = openml.encode_by_count(targets, facts.target_facts, source)
+        table = _verify(Table(name, numbers, targets, facts.classes), facts, source)
         advance("writing")
-        write_atomically(path, gzip.compress(_written(table), mtime=0), mode=0o644)
+        write_atomically(path, gzip.compress(_encode(table), mtime=0), mode=0o644)
 
 
-def _written(table: Table) -> bytes:
+def _encode(table: Table) -> bytes:
     """The table in our format; the numbers read back to the same doubles."""
     header = [f"x{column}" for column in range(table.inputs.shape[1])] + ["y"]
     rows = np.column_stack([table.inputs, table.targets]).tolist()
@@ -184,7 +185,7 @@ def _written(table: Table) -> bytes:
     return ("\n".join([",".join(header), *lines]) + "\n").encode()
 
 
-def _checked(table: Table, facts: Facts, source: str) -> Table:
+def _verify(table: Table, facts: Facts, source: str) -> Table:
     """The table, if it is the one meant."""
     shape, targets = table.inputs.shape, table.targets
     if shape != (facts.rows, facts.features):

@@ -16,30 +16,30 @@ from partialbayes.algorithms import ensemble, map_estimate, ohsmc, sgsmc, two_st
 from partialbayes.resampling import stratified
 from partialbayes.training import continue_training
 from partialbayes.types import Algorithm, Model, Sampler
-from reproduction.experiments.settings import Hmc, Setting, Swag
+from reproduction.experiments.settings import Hmc, Swag, TabularSetting
 
 Candidates: TypeAlias = tuple[Algorithm, ...]
 
 
-def candidates(method: str, model: Model, setting: Setting, num_steps: int) -> Candidates:
-    """The algorithms of a method.
+def make_candidates(method: str, model: Model, setting: TabularSetting, num_steps: int) -> Candidates:
+    """Return the algorithms of a method.
 
     Args:
         method: As in the tables.
         model: What to train.
         setting: The numbers.
-        num_steps: Steps of the whole training, which a falling rate needs to know.
+        num_steps: Steps of the whole training, which a decaying learning rate needs to know.
     """
-    return METHODS[method](model, setting, _optimizer(setting, num_steps))
+    return BY_TABLE_NAME[method](model, setting, _optimizer(setting, num_steps))
 
 
-def _optimizer(setting: Setting, num_steps: int) -> optax.GradientTransformation:
+def _optimizer(setting: TabularSetting, num_steps: int) -> optax.GradientTransformation:
     if setting.final_rate == 1.0:
         return optax.adam(setting.rate)
     return optax.adam(optax.cosine_decay_schedule(setting.rate, num_steps, setting.final_rate))
 
 
-def _ohsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+def _ohsmc(model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation) -> Candidates:
     train = partial(ohsmc, model, num_particles=setting.num_particles, optimizer=optimizer)
     if setting.track == "best":
         return (train(kernel=kernels.forgetting("diagonal")),)
@@ -49,64 +49,42 @@ def _ohsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformati
     return walk, train(kernel=kernels.ornstein_uhlenbeck(setting.ou_time), resample=stratified)
 
 
-def _refined(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-    sampler = samplers.tempered_smc(num_particles=setting.num_particles)
-    return tuple(two_stage(first, sampler) for first in _ohsmc(model, setting, optimizer))
-
-
-def _ohsmc_ensemble(
-    model: Model, setting: Setting, optimizer: optax.GradientTransformation
-) -> Candidates:
-    return tuple(ensemble(member, setting.num_members) for member in _ohsmc(model, setting, optimizer))
-
-
-def _sgsmc(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-    trained = sgsmc(
+def _sgsmc(model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation) -> Candidates:
+    trainer = sgsmc(
         model,
         num_particles=setting.num_particles,
         kernel=kernels.random_walk_metropolis(setting.metropolis_variance, num_steps=10, in_pairs=True),
         resample=stratified,
         optimizer=optimizer,
     )
-    return (trained,)
+    return (trainer,)
 
 
-def _map(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
+def _map(model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation) -> Candidates:
     return (map_estimate(model, optimizer=optimizer),)
 
 
-def _deep_ensemble(
-    model: Model, setting: Setting, optimizer: optax.GradientTransformation
-) -> Candidates:
-    return (ensemble(map_estimate(model, optimizer=optimizer), setting.num_members),)
-
-
-def _vb(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-    trained = algorithms.mean_field_vb(
+def _vb(model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation) -> Candidates:
+    trainer = algorithms.mean_field_vb(
         model,
         num_samples=setting.vb_samples,
         num_particles=setting.num_particles,
         initial_scale=1.0,  # of the prior, as in the paper
         optimizer=optimizer,
     )
-    return (trained,)
+    return (trainer,)
 
 
-def _swag(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-    stage = averaging(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
-    return (two_stage(map_estimate(model, optimizer=optimizer), stage),)
-
-
-def averaging(model: Model, numbers: Swag, num_samples: int, rate: float, batch_size: int) -> Sampler:
-    """SWAG as a second stage, from the best point of MAP, by Adam at a constant rate."""
+def swag_stage(model: Model, numbers: Swag, num_samples: int, rate: float, batch_size: int) -> Sampler:
+    """Return SWAG as a second stage, from the best point of MAP, by Adam at a constant rate."""
     trainer = algorithms.swag(
         model, num_particles=num_samples, rank=numbers.rank, num_warmup=0, optimizer=optax.adam(rate)
     )
     return continue_training(trainer, num_steps=numbers.num_steps, batch_size=batch_size)
 
 
-def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
-    """HMC as a second stage, in one chain as in the paper."""
+def hmc_stage(numbers: Hmc, num_particles: int) -> Sampler:
+    """Return HMC as a second stage, in one chain as in the paper."""
     return samplers.hmc(
         step_size=numbers.step_size,
         num_leapfrog_steps=numbers.num_leapfrog_steps,
@@ -118,35 +96,56 @@ def hamiltonian(numbers: Hmc, num_particles: int) -> Sampler:
     )
 
 
-def _hmc(setting: Setting) -> Sampler:
-    return hamiltonian(setting.hmc, setting.num_particles)
+_Build: TypeAlias = Callable[[Model, TabularSetting, optax.GradientTransformation], Candidates]
 
 
-def _followed(first: _Build, sampler: Callable[[Setting], Sampler]) -> _Build:
-    def build(model: Model, setting: Setting, optimizer: optax.GradientTransformation) -> Candidates:
-        stage = sampler(setting)
-        return tuple(two_stage(algorithm, stage) for algorithm in first(model, setting, optimizer))
+def _then(first: _Build, stage: Callable[[Model, TabularSetting], Sampler]) -> _Build:
+    def build(
+        model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation
+    ) -> Candidates:
+        sampler = stage(model, setting)
+        return tuple(two_stage(algorithm, sampler) for algorithm in first(model, setting, optimizer))
 
     return build
 
 
-def _laplace(setting: Setting) -> Sampler:
+def _ensemble(member: _Build) -> _Build:
+    def build(
+        model: Model, setting: TabularSetting, optimizer: optax.GradientTransformation
+    ) -> Candidates:
+        members = member(model, setting, optimizer)
+        return tuple(ensemble(algorithm, setting.num_members) for algorithm in members)
+
+    return build
+
+
+def _hmc(model: Model, setting: TabularSetting) -> Sampler:
+    return hmc_stage(setting.hmc, setting.num_particles)
+
+
+def _swag(model: Model, setting: TabularSetting) -> Sampler:
+    return swag_stage(model, setting.swag, setting.num_particles, setting.rate, setting.batch_size)
+
+
+def _laplace(model: Model, setting: TabularSetting) -> Sampler:
     return samplers.laplace(num_particles=setting.num_particles)
 
 
-_Build: TypeAlias = Callable[[Model, Setting, optax.GradientTransformation], Candidates]
+def _tempered_smc(model: Model, setting: TabularSetting) -> Sampler:
+    return samplers.tempered_smc(num_particles=setting.num_particles)
 
-METHODS: dict[str, _Build] = {
+
+BY_TABLE_NAME: dict[str, _Build] = {
     "OHSMC": _ohsmc,
-    "MAP-HMC": _followed(_map, _hmc),
-    "SGSMC-HMC": _followed(_sgsmc, _hmc),
-    "SWAG": _swag,
+    "MAP-HMC": _then(_map, _hmc),
+    "SGSMC-HMC": _then(_sgsmc, _hmc),
+    "SWAG": _then(_map, _swag),
     "VB": _vb,
     "MAP": _map,
-    "OHSMC-refine": _refined,
-    "OHSMC-ensemble": _ohsmc_ensemble,
-    "Deep ensemble": _deep_ensemble,
-    "MAP-Laplace": _followed(_map, _laplace),
+    "OHSMC-refine": _then(_ohsmc, _tempered_smc),
+    "OHSMC-ensemble": _ensemble(_ohsmc),
+    "Deep ensemble": _ensemble(_map),
+    "MAP-Laplace": _then(_map, _laplace),
 }
 
 ONE_AT_A_TIME = {"OHSMC", "SGSMC-HMC", "VB", "OHSMC-refine", "OHSMC-ensemble"}

@@ -18,7 +18,7 @@ from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.priors import fan_in, normal
 from partialbayes.types import Likelihood, Model
 from reproduction import data
-from reproduction.experiments.settings import Setting
+from reproduction.experiments.settings import TabularSetting
 
 
 class Run(NamedTuple):
@@ -46,31 +46,34 @@ class Problem(NamedTuple):
     run: Callable[[int], Run]
 
 
-def problem(setting: Setting, folder: Path | None = None) -> Problem:
-    """The problem of a setting.
+def pose_wave(setting: TabularSetting, folder: Path | None = None) -> Problem:
+    """Return the synthetic regression, which needs no folder."""
+    return Problem(_make_model(setting, 1, _make_noise(setting)), _draw_wave)
+
+
+def pose_moons(setting: TabularSetting, folder: Path | None = None) -> Problem:
+    """Return the two moons, which need no folder."""
+    return Problem(_make_model(setting, 2, bernoulli()), _draw_moons)
+
+
+def pose_table(setting: TabularSetting, folder: Path | None = None) -> Problem:
+    """Return the problem of a UCI table.
 
     Args:
-        setting: From `settings.experiment`.
-        folder: Where real data are, see `partialbayes.data`.
+        setting: The numbers.
+        folder: Where real data are, see `reproduction.data`.
     """
-    if setting.dataset == "regression":
-        return Problem(_model(setting, 1, _real(setting)), _wave)
-    if setting.dataset == "moons":
-        return Problem(_model(setting, 2, bernoulli(), 1), _moons)
     table = data.uci(setting.dataset, folder)
-    features = table.inputs.shape[1]
-    if table.classes is not None:
-        model = _model(setting, features, categorical(), table.classes)
-        return Problem(model, lambda repeat: _split(table, repeat))
-    model = _model(setting, features, _real(setting))
-    if setting.track == "paper":
+    likelihood = categorical() if table.classes else _make_noise(setting)
+    model = _make_model(setting, table.inputs.shape[1], likelihood, table.classes or 1)
+    if setting.most_repeats is None:
         return Problem(model, lambda repeat: _split(table, repeat))
     splits = data.uci_splits(setting.dataset, folder)
     return Problem(model, lambda repeat: _standard_split(setting, table, splits[repeat], repeat))
 
 
-def _real(setting: Setting) -> Likelihood:
-    """The noise of real-valued targets."""
+def _make_noise(setting: TabularSetting) -> Likelihood:
+    """Return the noise of real-valued targets."""
     if setting.noise == "fixed":
         return gaussian(1.0)
     if setting.noise == "learned":
@@ -78,7 +81,9 @@ def _real(setting: Setting) -> Likelihood:
     return student_t(learned(4.0), "predicted")
 
 
-def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int = 1) -> Model:
+def _make_model(
+    setting: TabularSetting, features: int, likelihood: Likelihood, outputs: int = 1
+) -> Model:
     if setting.noise == "student_t":
         outputs = 2 * outputs
     network = mlp([features, *setting.hidden, outputs], initial_bias=setting.initial_bias)
@@ -86,23 +91,23 @@ def _model(setting: Setting, features: int, likelihood: Likelihood, outputs: int
     return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood, prior)
 
 
-def _wave(repeat: int) -> Run:
+def _draw_wave(repeat: int) -> Run:
     keys = jax.random.split(jax.random.key(repeat), 3)
     train, validation, test = (data.wave(key) for key in keys)
     return Run(train, validation, test, truth=data.wave_function(test[0]))
 
 
-def _moons(repeat: int) -> Run:
+def _draw_moons(repeat: int) -> Run:
     train, validation, test = (data.moons(3 * repeat + part) for part in range(3))
     return Run(train, validation, test)
 
 
 def _split(table: data.Table, repeat: int) -> Run:
-    """60 / 30 / 10 per cent, scaled by the training rows alone; scores are in scaled units."""
+    """Split 60 / 30 / 10 percent, scaled by the training rows alone; scores are in scaled units."""
     rows = len(table.targets)
     order = np.random.default_rng(repeat).permutation(rows)
     parts = np.split(order, [round(0.6 * rows), round(0.9 * rows)])
-    scaled = _standardized(table.inputs, parts[0])
+    scaled = _standardize(table.inputs, parts[0])
     targets = table.targets
     if table.classes is None:
         targets = TargetScale.of(targets[parts[0]]).apply(targets).astype(np.float32)
@@ -110,12 +115,12 @@ def _split(table: data.Table, repeat: int) -> Run:
     return Run(train, validation, test)
 
 
-def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repeat: int) -> Run:
-    """A standard 90 / 10 split, validation carved from its training rows; scores in original units."""
+def _standard_split(setting: TabularSetting, table: data.Table, test: np.ndarray, repeat: int) -> Run:
+    """Make a standard 90 / 10 split, validation from its training rows; scores in original units."""
     rest = np.setdiff1d(np.arange(len(table.targets)), test)
     rest = np.random.default_rng(repeat).permutation(rest)
     validation, train = np.split(rest, [round(setting.validation_share * len(rest))])
-    inputs = _standardized(table.inputs, train)
+    inputs = _standardize(table.inputs, train)
     scale = TargetScale.of(table.targets[train])
     targets = scale.apply(table.targets).astype(np.float32)
     return Run(
@@ -126,7 +131,7 @@ def _standard_split(setting: Setting, table: data.Table, test: np.ndarray, repea
     )
 
 
-def _standardized(inputs: Float[np.ndarray, "row feature"], train: np.ndarray) -> np.ndarray:
-    """Inputs less the mean of the training rows, over their standard deviation."""
+def _standardize(inputs: Float[np.ndarray, "row feature"], train: np.ndarray) -> np.ndarray:
+    """Return inputs less the mean of the training rows, over their standard deviation."""
     spread = inputs[train].std(axis=0)
     return ((inputs - inputs[train].mean(axis=0)) / np.where(spread > 0, spread, 1.0)).astype(np.float32)

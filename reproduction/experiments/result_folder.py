@@ -3,7 +3,7 @@
 ``per_run.csv`` has a block of lines for each finished run, the last of them its ``seconds``; a block
 that was cut off is removed when the folder is opened, or by the next run that comes.
 ``settings.json`` says what the runs were made with, so that runs of two settings never come into one
-table.
+table. ``figures.npz`` has what the figures show of the first runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, fields
 from datetime import UTC, datetime
@@ -22,29 +22,36 @@ from typing import IO, Any
 
 import partialbayes
 from partialbayes._utils.atomic import write_atomically
-from reproduction.experiments.settings import Experiment
+from reproduction.experiments.settings import Setting
+from reproduction.figures.records import FIGURE_DATA, Record, add_records
 
 HEADER = "dataset,method,repeat,metric,value\n"
 LAST = "seconds"
 """The last metric of a run's block."""
 
+_ROOT = Path(__file__).resolve().parents[2]
 _FREE = ("repeats", "at_once", "methods", "note")
 """What may differ between runs of one table."""
 
 
-class Results:
+class ResultFolder:
     """The results of one experiment in one track.
 
     Args:
         folder: ``results/<experiment>/<track>``.
-        experiment: What is run; must be what the folder was begun with.
+        experiment: Its name.
+        settings: Those of all its data sets; must be what the folder was begun with.
     """
 
-    def __init__(self, folder: Path, experiment: Experiment) -> None:
+    def __init__(self, folder: Path, experiment: str, settings: Sequence[Setting]) -> None:
         self.folder = folder
         self.file = folder / "per_run.csv"
-        self._experiment = experiment
-        self._begun, self._added, self._commit = time.time(), 0, _commit()  # of the code as it runs
+        self._experiment, self._settings = experiment, settings
+        self._begun, self._added, self._commit = (
+            time.time(),
+            0,
+            _current_commit(),
+        )  # of the code as it runs
         folder.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
             with _locked(self.file) as file:
@@ -65,16 +72,24 @@ class Results:
                 )
         return {(row[0], row[1], int(row[2])) for row in last}
 
-    def methods(self) -> tuple[str, ...]:
-        """The methods of the finished runs, in the order of the declaration."""
-        known = {method for _, method, _ in self.finished()}
-        declared = dict.fromkeys(m for setting in self._experiment.settings for m in setting.methods)
-        return tuple(method for method in declared if method in known)
-
-    def append(self, dataset: str, method: str, repeat: int, scores: Mapping[str, float]) -> None:
-        """Add a finished run; ``scores`` ends with its seconds.
+    def append(
+        self,
+        dataset: str,
+        method: str,
+        repeat: int,
+        scores: Mapping[str, float],
+        records: Mapping[str, Record] | None = None,
+    ) -> None:
+        """Add a finished run.
 
         The command, its commit and its time are written down with it.
+
+        Args:
+            dataset: The data set.
+            method: The method.
+            repeat: The number of the run.
+            scores: By metric; the last is its seconds.
+            records: What the figures show of it, by name.
         """
         if list(scores)[-1] != LAST:
             raise ValueError(f"scores must end with {LAST!r}, which marks a block as whole.")
@@ -86,6 +101,9 @@ class Results:
             _drop_partial_block(file)
             if (dataset, method, repeat) in self.finished():
                 return  # another process was faster
+            if records:
+                order = [name for setting in self._settings for name in setting.methods]
+                add_records(self.folder / FIGURE_DATA, repeat, records, order)
             file.write(block.encode())
             self._note()
 
@@ -93,10 +111,10 @@ class Results:
         now = time.time()
         self._added += 1
         entry = {
-            "command": shlex.join([_program(), *sys.argv[1:]]),
+            "command": _command(),
             "commit": self._commit,
-            "started": _time(self._begun),
-            "finished": _time(now),
+            "started": _format_time(self._begun),
+            "finished": _format_time(now),
             "seconds": round(now - self._begun),
             "runs": self._added,
         }
@@ -110,10 +128,10 @@ class Results:
         self._write_settings(content)
 
     def _description(self) -> dict[str, Any]:
-        declaration = {setting.dataset: asdict(setting) for setting in self._experiment.settings}
+        declaration = {setting.dataset: asdict(setting) for setting in self._settings}
         return {
-            "experiment": self._experiment.name,
-            "track": self._experiment.track,
+            "experiment": self._experiment,
+            "track": self._settings[0].track,
             "declaration": json.loads(json.dumps(declaration)),  # tuples as lists, as on reading back
             "runs": [],
         }
@@ -140,7 +158,7 @@ class Results:
         before = self._read_settings() or now
         defaults = {
             field.name: field.default
-            for setting in self._experiment.settings
+            for setting in self._settings
             for field in fields(setting)
             if field.default is not MISSING
         }
@@ -182,23 +200,23 @@ def _drop_partial_block(file: IO[bytes]) -> None:
     file.seek(0, 2)
 
 
-def _program() -> str:
-    name = Path(sys.argv[0]).name
-    return "partialbayes" if name == "__main__.py" else name
+def _command() -> str:
+    program = Path(sys.argv[0])
+    ours = program.name == "__main__.py" and program.parent == _ROOT / "reproduction"
+    return shlex.join([*(["python", "-m", "reproduction"] if ours else [program.name]), *sys.argv[1:]])
 
 
-def _commit() -> str:
-    """Of the package's own repository; its version where it is installed without one."""
-    here = Path(__file__).parent
+def _current_commit() -> str:
+    """Return the commit of this checkout, marked if code differs from it; the version without git."""
+    git = ["git", "-C", str(_ROOT)]
     try:
-        git = ["git", "-C", str(here)]
         asked = [*git, "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", str(here.parent)]).returncode
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "*.py"]).returncode
         return f"{commit}-dirty" if changed else commit
     except (OSError, subprocess.CalledProcessError):
         return partialbayes.__version__
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,35 +1,27 @@
-"""The paper's experiments as declarations: what is run, with which numbers.
+"""The settings of the experiments: what is run, with which numbers.
 
 Two tracks, never mixed in one table. **paper** is the paper's own setting, noise fixed at 1.
-**best** learns the noise, gives OHSMC the forgetting kernel, and its rivals the same noise model,
+**best** learns the noise, gives OHSMC the forgetting kernel, and the baselines the same noise model,
 network, number of steps and rule of selection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 from jax import Array
 
 from partialbayes.types import PRNGKey
+from reproduction.data.checksums import STANDARD_SPLITS
 
 Track: TypeAlias = Literal["paper", "best"]
-TRACKS: tuple[Track, ...] = ("paper", "best")
-
-QUICK_NOTE = "Made by --quick, to see that everything runs: these numbers mean nothing."
 
 PAPER_METHODS = ("OHSMC", "MAP-HMC", "SGSMC-HMC", "SWAG", "VB", "MAP")
 BEST_METHODS = (
-    "OHSMC",
-    "OHSMC-refine",
-    "OHSMC-ensemble",
-    "MAP",
-    "Deep ensemble",
-    "MAP-Laplace",
-    "SWAG",
-    "VB",
+    *("OHSMC", "OHSMC-refine", "OHSMC-ensemble", "MAP", "Deep ensemble", "MAP-Laplace", "SWAG", "VB"),
 )
 
 
@@ -55,31 +47,74 @@ class Swag:
 PAPER_HMC, PAPER_SWAG = Hmc(), Swag()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One data set: its network, and what every method is given.
+    """One data set of an experiment in one track: what every method is given.
 
     Attributes:
-        dataset: As it is named in the tables.
+        dataset: Its name in the tables.
         track: "paper" or "best".
-        hidden: Widths of the hidden layers.
-        stochastic: Number of the stochastic layer, from 0.
         epochs: How often training goes through the data.
         batch_size: M.
-        rate: Of Adam.
-        final_rate: Where the rate ends, by a cosine, as a fraction of ``rate``; 1 keeps it.
-        evaluate_every: Steps between looks at the validation data. The paper looks after every
-            step; every fifth costs half as much in all and scored the same (1.555 and 1.553 on 20
-            runs of the regression, with biases that started at zero).
-        validation_particles: How many particles each look scores; None for all.
+        rate: Learning rate of Adam.
         num_particles: J, also the number of samples of the baselines' posteriors.
         vb_samples: Draws for each gradient of VB.
-        walk_variance: Of OHSMC's random walk.
+        walk_variance: Variance of OHSMC's random walk.
+        swag: Stochastic weight averaging.
+        repeats: Runs, each with its own data or split.
+        methods: The methods of the table.
+        note: What a reader of the table has to know.
+    """
+
+    dataset: str
+    track: Track = "paper"
+    epochs: int
+    batch_size: int
+    rate: float = 0.01
+    num_particles: int = 1000
+    vb_samples: int = 100
+    walk_variance: float = 0.01
+    swag: Swag = PAPER_SWAG
+    repeats: int
+    methods: tuple[str, ...]
+    note: str = ""
+
+    quick_changes: ClassVar[Mapping[str, Any]]
+    """What `quick` changes."""
+    small_changes: ClassVar[Mapping[str, Any]] = {}
+    """What `small` changes."""
+
+    @property
+    def most_repeats(self) -> int | None:
+        """How many runs there can be; None for any number."""
+        return None
+
+    def quick(self) -> Setting:
+        """Return the same in seconds, to see that everything runs; its numbers mean nothing."""
+        note = "Made by --quick, to see that everything runs: these numbers mean nothing."
+        return replace(self, note=note, **self.quick_changes)
+
+    def small(self) -> Setting:
+        """Return the same for a machine without an accelerator; most are small enough as they are."""
+        return replace(self, **self.small_changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TabularSetting(Setting):
+    """A table or synthetic points, and a multilayer perceptron.
+
+    Attributes:
+        hidden: Widths of the hidden layers.
+        stochastic: Number of the stochastic layer, from 0.
+        final_rate: Where the rate ends, by a cosine, as a fraction of ``rate``; 1 keeps it.
+        evaluate_every: Steps between validations. The paper validates after every step; every fifth
+            costs half as much in all and scored the same (1.555 and 1.553 on 20 runs of the
+            regression, with biases that started at zero).
+        validation_particles: How many particles each validation scores; None for all.
         ou_time: Terminal time of the Ornstein–Uhlenbeck kernel, tried beside the random walk and
             chosen by validation in each run; None for the random walk alone.
-        metropolis_variance: Of SGSMC's random-walk Metropolis, ten steps of it.
-        hmc: Of the second stages.
-        swag: Of the averaging.
+        metropolis_variance: Variance of SGSMC's random-walk Metropolis, ten steps of it.
+        hmc: HMC of the second stages.
         noise: "fixed" at variance 1, one "learned" variance, or "student_t": noise whose scale the
             network gives and whose degrees of freedom are learned.
         prior: Normal of variance 1, "standard"; or 1 over the inputs of the layer, "fan_in".
@@ -87,31 +122,19 @@ class Setting:
             not say. About the spread of the inputs on the synthetic sets, for all methods alike: over
             the first twenty runs the validation NLPD of OHSMC is then 1.44 and not 1.49 on
             regression, 0.26 and not 0.27 on moons. On nine UCI sets 1 and 0 were alike.
-        num_members: Of the ensembles.
-        validation_share: Of the training rows of a standard split.
-        repeats: Runs, each with its own data or split.
-        at_once: How many of them make one compiled program.
-        methods: Those of the table.
-        note: What a reader of the table has to know.
+        num_members: Members of the ensembles.
+        validation_share: Share of the training rows of a standard split.
+        at_once: How many runs make one compiled program.
     """
 
-    dataset: str
-    track: Track
     hidden: tuple[int, ...]
     stochastic: int
-    epochs: int
-    batch_size: int
-    rate: float = 0.01
     final_rate: float = 1.0
     evaluate_every: int = 5
     validation_particles: int | None = None
-    num_particles: int = 1000
-    vb_samples: int = 100
-    walk_variance: float = 0.01
     ou_time: float | None = None
     metropolis_variance: float = 0.05
     hmc: Hmc = PAPER_HMC
-    swag: Swag = PAPER_SWAG
     noise: Literal["fixed", "learned", "student_t"] = "fixed"
     prior: Literal["standard", "fan_in"] = "standard"
     initial_bias: float = 0.0
@@ -120,27 +143,20 @@ class Setting:
     repeats: int = 100
     at_once: int = 10
     methods: tuple[str, ...] = PAPER_METHODS
-    note: str = ""
+
+    quick_changes: ClassVar[Mapping[str, Any]] = {
+        **{"epochs": 2, "num_particles": 20, "vb_samples": 5, "evaluate_every": 10, "repeats": 2},
+        **{"hmc": Hmc(0.01, 3, 5, 20), "swag": Swag(5, 3), "at_once": 2},
+    }
+
+    @property
+    def most_repeats(self) -> int | None:
+        """As many as there are standard splits, of the tables that are split that way."""
+        return STANDARD_SPLITS if self.track == "best" and self.dataset in REGRESSION_SETS else None
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment in one track: a folder of results.
-
-    Attributes:
-        name: Such as "uci".
-        track: "paper" or "best".
-        settings: A frozen dataclass for each data set, `Setting` or one of the experiment's own.
-    """
-
-    name: str
-    track: Track
-    settings: tuple[Any, ...]
-
-
-_REGRESSION = Setting(
-    "regression",
-    "paper",
+_REGRESSION = TabularSetting(
+    dataset="regression",
     hidden=(20, 10),
     stochastic=1,
     epochs=200,
@@ -148,9 +164,8 @@ _REGRESSION = Setting(
     initial_bias=3.0,
     note="RMSE is to the true function, as in the paper; all else is of the noisy test data.",
 )
-_MOONS = Setting(
-    "moons",
-    "paper",
+_MOONS = TabularSetting(
+    dataset="moons",
     hidden=(100, 20, 5),
     stochastic=2,
     epochs=100,
@@ -180,10 +195,9 @@ _UCI: dict[str, dict[str, Any]] = {
 }
 
 
-def _uci(dataset: str) -> Setting:
-    common = Setting(
-        dataset,
-        "paper",
+def _uci(dataset: str) -> TabularSetting:
+    common = TabularSetting(
+        dataset=dataset,
         hidden=(50, 20, 5),
         stochastic=2,
         epochs=200,
@@ -198,8 +212,8 @@ def _uci(dataset: str) -> Setting:
 REGRESSION_SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "yacht")
 
 
-def _best(setting: Setting) -> Setting:
-    """The best track of an experiment: learned noise, the forgetting kernel, a rate that falls.
+def _best(setting: TabularSetting) -> TabularSetting:
+    """Return the best track: learned noise, the forgetting kernel, a decaying learning rate.
 
     Prior and network were chosen by validation NLPD on the first three to five splits of boston,
     yacht and energy, the Student-t noise on parts of the training rows of the first six splits of
@@ -231,7 +245,7 @@ def _best(setting: Setting) -> Setting:
 
 
 def training_key(repeat: int | Array) -> PRNGKey:
-    """The key of a run's training; its data may be drawn from ``jax.random.key(repeat)``.
+    """Return the key of a run's training; its data may be drawn from ``jax.random.key(repeat)``.
 
     `fit` folds small numbers into its key, and those give the keys that splitting it gives: from the
     same one, data and training would share theirs.
@@ -239,24 +253,9 @@ def training_key(repeat: int | Array) -> PRNGKey:
     return jax.random.fold_in(jax.random.key(repeat), 2**31)
 
 
-def experiment(name: str, track: Track = "paper") -> Experiment:
-    """The declaration of an experiment on tables or points: "regression", "moons" or "uci".
+def _tracks(*settings: TabularSetting) -> dict[Track, tuple[TabularSetting, ...]]:
+    return {"paper": settings, "best": tuple(map(_best, settings))}
 
-    Example:
-        >>> from reproduction import settings
-        >>> settings.experiment("moons").settings[0].hidden
-        (100, 20, 5)
-    """
-    if track not in TRACKS:
-        raise ValueError(f"track must be one of {', '.join(TRACKS)}, not {track!r}.")
-    declared = {
-        "regression": (_REGRESSION,),
-        "moons": (_MOONS,),
-        "uci": tuple(_uci(dataset) for dataset in _UCI),
-    }
-    if name not in declared:
-        raise ValueError(f"experiment must be one of {', '.join(declared)}, not {name!r}.")
-    chosen = declared[name]
-    if track == "best":
-        chosen = tuple(_best(setting) for setting in chosen)
-    return Experiment(name, track, chosen)
+
+REGRESSION, MOONS, UCI = _tracks(_REGRESSION), _tracks(_MOONS), _tracks(*map(_uci, _UCI))
+"""Settings by track: the synthetic regression, the two moons, and the twelve UCI tables."""

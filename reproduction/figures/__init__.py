@@ -1,1 +1,1 @@
-"""TODO figures."""
+"""The figures: what is kept of a run, and how it is drawn."""

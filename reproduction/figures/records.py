@@ -49,14 +49,14 @@ class Flow(NamedTuple):
     """How the particles of the crescent moved.
 
     Attributes:
-        epochs: When they were looked at.
+        epochs: When they were seen.
         psi: ψ then.
         particles: Draws of equal weight, then.
     """
 
-    epochs: Int[AnyArray, " look"]
-    psi: Float[AnyArray, " look"]
-    particles: Float[AnyArray, "look sample 2"]
+    epochs: Int[AnyArray, " time"]
+    psi: Float[AnyArray, " time"]
+    particles: Float[AnyArray, "time sample 2"]
 
 
 class Curves(NamedTuple):
@@ -113,28 +113,32 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def save_figure_data(path: Path, records: Mapping[str, Sequence[Record]]) -> None:
-    """Write records to an ``.npz`` file, whole or not at all.
+FIGURE_DATA = "figures.npz"
+"""The file of records, beside the tables."""
+
+
+def save_records(path: Path, records: Mapping[str, Mapping[int, Record]]) -> None:
+    """Write records to an ``.npz`` file, atomically.
 
     Args:
-        path: The file, such as ``figures.npz`` beside the tables.
-        records: By a name, several of one kind each, such as runs of several seeds.
+        path: The file.
+        records: By name, then by the number of the run.
 
     Example:
         >>> import pathlib, tempfile, numpy as np
-        >>> from reproduction.figures.records import Traces, load_figure_data, save_figure_data
+        >>> from reproduction.figures.records import Traces, load_records, save_records
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "figures.npz"
-        >>> save_figure_data(path, {"traces": [Traces({"OHSMC": np.ones(3)}, 0.9)]})
-        >>> load_figure_data(path)["traces"][0].psi["OHSMC"]
+        >>> save_records(path, {"traces": {0: Traces({"OHSMC": np.ones(3)}, 0.9)}})
+        >>> load_records(path)["traces"][0].psi["OHSMC"]
         array([1., 1., 1.])
     """
     arrays: dict[str, Any] = {}
-    for name, several in records.items():
-        for index, record in enumerate(several):
+    for name, runs in records.items():
+        for run, record in runs.items():
             for field, value in record._asdict().items():
-                place = f"{name}/{index}/{type(record).__name__}/{field}"
+                place = f"{name}/{run}/{type(record).__name__}/{field}"
                 if isinstance(value, dict):
-                    arrays |= {f"{place}/{key}": np.asarray(part) for key, part in value.items()}
+                    arrays |= {f"{place}/{method}": np.asarray(part) for method, part in value.items()}
                 else:
                     arrays[place] = np.asarray(value)
     content = io.BytesIO()
@@ -142,22 +146,48 @@ def save_figure_data(path: Path, records: Mapping[str, Sequence[Record]]) -> Non
     write_atomically(path, content.getvalue(), mode=0o644)
 
 
-def load_figure_data(path: Path) -> dict[str, list[Any]]:
-    """The records of a file that `save_figure_data` wrote.
+def load_records(path: Path) -> dict[str, dict[int, Any]]:
+    """Read what `save_records` wrote; nothing where there is no file.
 
     Args:
         path: The file.
+
+    Returns:
+        Records by name, then by the number of the run, in order.
     """
     fields: dict[tuple[str, int, str], dict[str, Any]] = {}
+    if not path.exists():
+        return {}
     with np.load(path, allow_pickle=False) as stored:
         for key in stored.files:
-            name, index, kind, field, *method = key.split("/", 4)
-            values = fields.setdefault((name, int(index), kind), {})
+            name, run, kind, field, *method = key.split("/", 4)
+            values = fields.setdefault((name, int(run), kind), {})
             if method:
                 values.setdefault(field, {})[method[0]] = stored[key]
             else:
                 values[field] = stored[key] if stored[key].ndim else stored[key].item()
-    found: dict[str, list[Any]] = {}
-    for (name, _, kind), values in fields.items():  # in the order they were written
-        found.setdefault(name, []).append(_KINDS[kind](**values))
+    found: dict[str, dict[int, Any]] = {name: {} for name, *_ in fields}
+    for (name, run, kind), values in sorted(fields.items(), key=lambda item: item[0][1]):
+        found[name][run] = _KINDS[kind](**values)
     return found
+
+
+def add_records(path: Path, run: int, records: Mapping[str, Record], order: Sequence[str]) -> None:
+    """Add the records of one run, of one method or several, to those in a file.
+
+    Args:
+        path: The file.
+        run: Its number.
+        records: By name.
+        order: The methods in the order of the table, which the panels are to have.
+    """
+    found = load_records(path)
+    for name, record in records.items():
+        before = found.setdefault(name, {}).get(run)
+        fields = record._asdict()
+        for field, value in fields.items():
+            if isinstance(value, dict):
+                both = (getattr(before, field) if before else {}) | value
+                fields[field] = {method: both[method] for method in order if method in both}
+        found[name][run] = type(record)(**fields)
+    save_records(path, {name: dict(sorted(runs.items())) for name, runs in found.items()})

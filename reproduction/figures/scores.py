@@ -11,21 +11,28 @@ import numpy as np
 from partialbayes import metrics
 from partialbayes.plots import _style as style
 from reproduction.figures.records import Novelty
-from reproduction.figures.style import grid, label_outer, legend_below, look, panels, title
+from reproduction.figures.style import (
+    label_outer,
+    legend_below,
+    make_grid,
+    make_panels,
+    method_style,
+    title_panel,
+)
 from reproduction.tables.aggregate import REFERENCE, Difference, Row
 from reproduction.tables.published import PAPER
 
 
 def score_dots(rows: Sequence[Row], differences: Sequence[Difference] = (), metric: str = "nlpd") -> Any:
-    """A score of each method less OHSMC's, over data sets: regressions left, classifications right.
+    """Plot a score of each method less OHSMC's, over data sets: regressions left, classifications right.
 
     OHSMC's is the paper's where all data sets of a panel have it; otherwise ours, and the differences
     and their errors are paired. Dots far beyond the others stand at the edge, with their number.
 
     Args:
-        rows: Of ``table.csv``.
-        differences: Of ``differences.csv``.
-        metric: Of the rows to show.
+        rows: The lines of ``table.csv``.
+        differences: The lines of ``differences.csv``.
+        metric: Which rows to show.
     """
     own = [row for row in rows if row.metric == metric and row.mean is not None]
     if not own:
@@ -38,11 +45,11 @@ def score_dots(rows: Sequence[Row], differences: Sequence[Difference] = (), metr
     methods = list(dict.fromkeys(row.method for row in own))
     tallest = max(map(len, sides))
     height = 1.4 + (0.13 * len(methods) + 0.12) * tallest
-    figure, places = grid(1, len(sides), (4.4, height))
+    figure, places = make_grid(1, len(sides), (4.4, height))
     paired = {
         (one.dataset, one.method): one
         for one in differences
-        if (one.metric, one.less) == (metric, REFERENCE)
+        if (one.metric, one.reference) == (metric, REFERENCE)
     }
     for place, side in zip(places[0], sides, strict=True):
         inside = [row for row in own if row.dataset in side]
@@ -95,7 +102,7 @@ def _draw_dots(ax: Any, dots: Sequence[_Dot], datasets: Sequence[str], methods: 
     offsets = dict(zip(methods, np.linspace(-0.36, 0.36, len(methods)), strict=True))
     reach = _reach([dot.value for dot in dots])
     for dot in dots:
-        color, marker = look(dot.method)
+        color, marker = method_style(dot.method)
         height = datasets.index(dot.dataset) + offsets[dot.method]
         if abs(dot.value) > reach:
             edge = math.copysign(reach, dot.value)
@@ -108,7 +115,7 @@ def _draw_dots(ax: Any, dots: Sequence[_Dot], datasets: Sequence[str], methods: 
         ax.errorbar(dot.value, height, xerr=dot.error, markersize=4, elinewidth=1.2, **looks)
     for method in methods:  # in the legend
         if any(dot.method == method for dot in dots):
-            color, marker = look(method)
+            color, marker = method_style(method)
             ax.plot([], [], marker, color=color, markersize=4, label=method)
     if any(dot.hollow for dot in dots):
         ax.plot(
@@ -137,25 +144,25 @@ _LEAST = 1e-7
 
 
 def mutual_information(novelty: Novelty) -> Any:
-    """Mutual information on MNIST and on Fashion-MNIST, which it should tell apart; a panel a method.
+    """Plot mutual information on MNIST and on Fashion-MNIST, which it should tell apart.
 
     Args:
         novelty: On the test images of both.
     """
-    figure, places = panels(len(novelty.known), (3.4, 3.0), sharex=True, sharey=True)
+    figure, places = make_panels(len(novelty.known), (3.4, 3.0), sharex=True, sharey=True)
     bins = np.logspace(math.log10(_LEAST), math.log10(math.log(10.0)), 41)
     for place, (method, known) in zip(places, novelty.known.items(), strict=True):
         known, unknown = np.asarray(known, float), np.asarray(novelty.unknown[method], float)
         area = float(metrics.auroc(known, unknown))
         sides = (
             (known, style.SOFT, "MNIST"),
-            (unknown, look(method).color, "Fashion-MNIST, in the method's color"),
+            (unknown, method_style(method).color, "Fashion-MNIST, in the method's color"),
         )
         for values, color, name in sides:
             share = np.full(len(values), 1.0 / len(values))
             shown = np.maximum(values, _LEAST)
             place.hist(shown, bins, weights=share, color=color, alpha=0.6, label=name, linewidth=0)
-        title(place, method)
+        title_panel(place, method)
         place.set(xscale="log", yscale="log")
         corner = {"transform": place.transAxes, "ha": "right", "va": "top", "fontsize": 9}
         place.text(0.97, 0.95, f"AUROC {area:.3f}", color=style.INK, **corner)

@@ -1,32 +1,39 @@
-"""The paper's figures on synthetic data, from small arrays: see `figure_data` for what each needs.
+"""The paper's figures on synthetic data, from small arrays: see `records` for what each needs.
 
 Each returns a Matplotlib figure; ``figure.savefig(path, dpi=200)`` writes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from partialbayes.plots import _style as style
 from reproduction.figures.records import Boundaries, Clouds, Curves, Flow, Traces
-from reproduction.figures.style import grid, label_outer, legend_below, look, panels, title
+from reproduction.figures.style import (
+    label_outer,
+    legend_below,
+    make_grid,
+    make_panels,
+    method_style,
+    title_panel,
+)
 
 _MASSES = (0.99, 0.9, 0.5)  # inside the contours of a density
 
 
 def parameter_traces(traces: Traces) -> Any:
-    """ψ of each method over training, with the value that is best on these data.
+    """Plot ψ of each method over training, with the value that is best on these data.
 
     Args:
         traces: Of the methods.
     """
-    figure, places = grid(1, 1, (5.6, 3.6))
+    figure, places = make_grid(1, 1, (5.6, 3.6))
     ax = places[0, 0]
     for method, values in traces.psi.items():
-        values, color = np.asarray(values), look(method).color
+        values, color = np.asarray(values), method_style(method).color
         # Methods take different numbers of steps: each over its own training.
         done = np.arange(1, len(values) + 1) / len(values)
         width = len(values) // 50 if len(values) > 500 else 1  # few are shown as they are
@@ -45,35 +52,35 @@ def parameter_traces(traces: Traces) -> Any:
 
 
 def crescent_posterior(clouds: Clouds) -> Any:
-    """Each method's draws on the density by quadrature, whose contours hold 50, 90 and 99 %.
+    """Plot each method's draws on the density by quadrature, whose contours hold 50, 90 and 99 %.
 
     Args:
         clouds: The density and the draws.
     """
-    figure, places = panels(len(clouds.samples), (2.3, 2.4), sharex=True, sharey=True)
+    figure, places = make_panels(len(clouds.samples), (2.3, 2.4), sharex=True, sharey=True)
     limits = _limits(clouds, *clouds.samples.values())
     for place, (method, samples) in zip(places, clouds.samples.items(), strict=True):
         _density(place, clouds)
-        _points(place, samples, look(method).color)
+        _points(place, samples, method_style(method).color)
         place.set(**limits)
-        title(place, method)
+        title_panel(place, method)
     label_outer(places, "φ₀", "φ₁")
     return figure
 
 
 def particle_flow(flow: Flow, clouds: Clouds | None = None) -> Any:
-    """The particles of OHSMC at several epochs, on the density where it is given.
+    """Plot the particles of OHSMC at several epochs, on the density where it is given.
 
     Args:
         flow: The particles.
         clouds: Whose density to draw.
     """
-    figure, places = panels(len(flow.epochs), (2.3, 2.4), sharex=True, sharey=True)
+    figure, places = make_panels(len(flow.epochs), (2.3, 2.4), sharex=True, sharey=True)
     limits = _limits(clouds, *flow.particles)
     for index, place in enumerate(places):
         if clouds is not None:
             _density(place, clouds)
-        _points(place, flow.particles[index], look("OHSMC").color)
+        _points(place, flow.particles[index], method_style("OHSMC").color)
         place.set_title(f"epoch {int(flow.epochs[index])}, ψ = {float(flow.psi[index]):.2f}")
         place.set(**limits)
     label_outer(places, "φ₀", "φ₁")
@@ -81,7 +88,7 @@ def particle_flow(flow: Flow, clouds: Clouds | None = None) -> Any:
 
 
 def predictive_curves(run: Curves) -> Any:
-    """What single particles predict, with the true function and the test data; a panel a method.
+    """Plot what single particles predict, with the true function and the test data; a panel per method.
 
     Args:
         run: One run.
@@ -89,17 +96,17 @@ def predictive_curves(run: Curves) -> Any:
     return _by_method(run, _curves, ("x", "y"), (2.5, 2.5))
 
 
-def predictive_curves_by_seed(runs: Sequence[Curves]) -> Any:
-    """The same for several runs: a row a run, a column a method.
+def predictive_curves_by_seed(runs: Mapping[int, Curves]) -> Any:
+    """Plot the same for several runs: a row per run, a column per method.
 
     Args:
-        runs: Of several seeds, with the same methods.
+        runs: By their numbers.
     """
     return _by_seed(runs, _curves, ("x", "y"))
 
 
 def decision_lines(run: Boundaries) -> Any:
-    """Where single particles put the boundary of the moons, with the test data; a panel a method.
+    """Plot where single particles put the boundary of the moons; a panel per method.
 
     Args:
         run: One run.
@@ -107,11 +114,11 @@ def decision_lines(run: Boundaries) -> Any:
     return _by_method(run, _lines, ("x₀", "x₁"), (2.4, 2.3))
 
 
-def decision_lines_by_seed(runs: Sequence[Boundaries]) -> Any:
-    """The same for several runs: a row a run, a column a method.
+def decision_lines_by_seed(runs: Mapping[int, Boundaries]) -> Any:
+    """Plot the same for several runs: a row per run, a column per method.
 
     Args:
-        runs: Of several seeds, with the same methods.
+        runs: By their numbers.
     """
     return _by_seed(runs, _lines, ("x₀", "x₁"))
 
@@ -120,25 +127,28 @@ _Draw: TypeAlias = Callable[[Any, Any, str], None]
 
 
 def _by_method(run: Any, draw: _Draw, labels: tuple[str, str], size: tuple[float, float]) -> Any:
-    figure, places = panels(len(run.samples), size, sharex=True, sharey=True)
+    figure, places = make_panels(len(run.samples), size, sharex=True, sharey=True)
     for place, method in zip(places, run.samples, strict=True):
         draw(place, run, method)
-        title(place, method)
+        title_panel(place, method)
     label_outer(places, *labels)
     legend_below(figure, *places[0].get_legend_handles_labels())
     return figure
 
 
-def _by_seed(runs: Sequence[Any], draw: _Draw, labels: tuple[str, str]) -> Any:
-    methods = list(runs[0].samples)
-    figure, places = grid(len(runs), len(methods), (2.0, 1.7), sharex=True, sharey=True)
-    for row, run in zip(places, runs, strict=True):
+def _by_seed(runs: Mapping[int, Any], draw: _Draw, labels: tuple[str, str]) -> Any:
+    methods = list(dict.fromkeys(method for run in runs.values() for method in run.samples))
+    figure, places = make_grid(len(runs), len(methods), (2.0, 1.7), sharex=True, sharey=True)
+    for row, run in zip(places, runs.values(), strict=True):
         for place, method in zip(row, methods, strict=True):
-            draw(place, run, method)
+            if method in run.samples:
+                draw(place, run, method)
+            else:  # it has not run so often, or diverged
+                place.set_axis_off()
     for place, method in zip(places[0], methods, strict=True):
-        title(place, method)
+        title_panel(place, method)
     label_outer(places, *labels)
-    for number, row in enumerate(places):
+    for number, row in zip(runs, places, strict=True):
         row[0].set_ylabel(f"run {number}\n{labels[1]}")
     legend_below(figure, *places[0, 0].get_legend_handles_labels())
     return figure
@@ -184,7 +194,7 @@ def _curves(ax: Any, run: Curves, method: str) -> None:
     inputs, curves = np.asarray(run.grid), np.asarray(run.samples[method])
     ax.plot(inputs, curves.T, color=style.SOFT, linewidth=0.6, alpha=0.35)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
-    ax.plot(inputs, curves.mean(axis=0), color=look(method).color, linewidth=1.5)
+    ax.plot(inputs, curves.mean(axis=0), color=method_style(method).color, linewidth=1.5)
     ax.plot([], [], color=style.INK, linewidth=1.5, label=f"mean of those {len(curves)}")
     ax.plot(inputs, run.truth, color=style.INK, linewidth=1.1, linestyle="--", label="true function")
     ax.plot(
@@ -210,7 +220,7 @@ def _lines(ax: Any, run: Boundaries, method: str) -> None:
             ax.contour(across, up, one, [0.5], colors=[style.SOFT], linewidths=0.6, alpha=0.45)
     mixture = samples.mean(axis=0)
     if mixture.min() < 0.5 < mixture.max():
-        ax.contour(across, up, mixture, [0.5], colors=[look(method).color], linewidths=1.6)
+        ax.contour(across, up, mixture, [0.5], colors=[method_style(method).color], linewidths=1.6)
     ax.plot([], [], color=style.SOFT, linewidth=0.9, label="particles")
     ax.plot([], [], color=style.INK, linewidth=1.6, label=f"mixture of those {len(samples)}")
     labels = np.ravel(run.test_labels)

@@ -3,65 +3,65 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from partialbayes._utils.atomic import write_atomically
-from reproduction.figures import scores as score_figures
-from reproduction.figures import synthetic as figures
-from reproduction.figures.records import load_figure_data
-from reproduction.tables.write import read_differences, read_rows
-
-DATA = "figures.npz"
-"""The file of `save_figure_data` that is looked for; the names of its records are those below."""
+from reproduction.figures import scores, synthetic
+from reproduction.figures.records import FIGURE_DATA, load_records
+from reproduction.tables.aggregate import Difference, Row
 
 _MANY = 3  # data sets, from which on there are dots over them
 
+# By the name of a record: what draws run 0 by itself, and what draws all runs.
+_RUN_0: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "traces": ("traces", synthetic.parameter_traces),
+    "clouds": ("posterior", synthetic.crescent_posterior),
+    "curves": ("curves", synthetic.predictive_curves),
+    "boundaries": ("boundaries", synthetic.decision_lines),
+    "novelty": ("mutual_information", scores.mutual_information),
+}
+_ALL_RUNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "curves": ("curves_by_seed", synthetic.predictive_curves_by_seed),
+    "boundaries": ("boundaries_by_seed", synthetic.decision_lines_by_seed),
+}
 
-def write_figures(folder: Path) -> list[Path]:
+
+def write_figures(
+    folder: Path, rows: Sequence[Row] = (), differences: Sequence[Difference] = ()
+) -> list[Path]:
     """Draw what there is data for, as ``.png`` files beside it.
 
-    Of several records named "curves" or "boundaries" the first is drawn by itself, too.
-
     Args:
-        folder: ``results/<experiment>/<track>``, with ``figures.npz``, ``table.csv``, or both.
+        folder: ``results/<experiment>/<track>``, with ``figures.npz`` or without.
+        rows: The lines of its ``table.csv``.
+        differences: The lines of its ``differences.csv``.
 
     Returns:
         The files written.
     """
-    drawn = _of_records(folder / DATA) if (folder / DATA).exists() else {}
-    if (folder / "table.csv").exists():
-        rows = [row for row in read_rows(folder / "table.csv") if row.metric == "nlpd"]
-        if len({row.dataset for row in rows if row.mean is not None}) >= _MANY:
-            paired = folder / "differences.csv"
-            differences = read_differences(paired) if paired.exists() else []
-            drawn["nlpd"] = score_figures.score_dots(rows, differences)
-    for name, figure in drawn.items():
+    figures = _draw_records(folder / FIGURE_DATA)
+    if len({row.dataset for row in rows if row.metric == "nlpd" and row.mean is not None}) >= _MANY:
+        figures["nlpd"] = scores.score_dots(rows, differences)
+    for name, figure in figures.items():
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=140)
         write_atomically(folder / f"{name}.png", content.getvalue(), mode=0o644)
-    return [folder / f"{name}.png" for name in drawn]
+    return [folder / f"{name}.png" for name in figures]
 
 
-def _of_records(path: Path) -> dict[str, Any]:
-    """Figures by name of the records "traces", "clouds", "flow", "curves", and so on."""
-    records = load_figure_data(path)
-    drawn: dict[str, Any] = {}
-    if "traces" in records:
-        drawn["traces"] = figures.parameter_traces(records["traces"][0])
-    if "clouds" in records:
-        drawn["posterior"] = figures.crescent_posterior(records["clouds"][0])
+def _draw_records(path: Path) -> dict[str, Any]:
+    """Return the figures of a file of records, by name."""
+    figures: dict[str, Any] = {}
+    records = load_records(path)
+    for kind, runs in records.items():
+        if kind in _RUN_0 and 0 in runs:
+            name, draw = _RUN_0[kind]
+            figures[name] = draw(runs[0])
+        if kind in _ALL_RUNS and len(runs) > 1:
+            name, draw = _ALL_RUNS[kind]
+            figures[name] = draw(runs)
     if "flow" in records:
-        behind = records["clouds"][0] if "clouds" in records else None
-        drawn["flow"] = figures.particle_flow(records["flow"][0], behind)
-    if "curves" in records:
-        drawn["curves"] = figures.predictive_curves(records["curves"][0])
-        if len(records["curves"]) > 1:
-            drawn["curves_by_seed"] = figures.predictive_curves_by_seed(records["curves"])
-    if "boundaries" in records:
-        drawn["boundaries"] = figures.decision_lines(records["boundaries"][0])
-        if len(records["boundaries"]) > 1:
-            drawn["boundaries_by_seed"] = figures.decision_lines_by_seed(records["boundaries"])
-    if "novelty" in records:
-        drawn["mutual_information"] = score_figures.mutual_information(records["novelty"][0])
-    return drawn
+        figures["flow"] = synthetic.particle_flow(records["flow"][0], records.get("clouds", {}).get(0))
+    return figures

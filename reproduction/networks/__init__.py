@@ -1,1 +1,1 @@
-"""TODO networks."""
+"""The convolutional network of the paper, and its fast convolutions on a CPU."""

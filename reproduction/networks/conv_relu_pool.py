@@ -41,7 +41,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, UInt8
 
-from reproduction.networks.winograd import convolved_corners
+from reproduction.networks.winograd import convolve_corners
 
 _TAPS = tuple(product(range(3), range(3)))
 _CORNERS = tuple(product(range(2), range(2)))  # of a window of the pooling; one bit of the gate each
@@ -117,12 +117,12 @@ def _layer_jvp(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[A
     if not isinstance(of_kernel, SymbolicZero):
         tangent += form(images, of_kernel, gate)
     if not isinstance(of_bias, SymbolicZero):
-        tangent += _of_bias(gate, of_bias)
+        tangent += _apply_bias(gate, of_bias)
     return (pooled, gate), (tangent, np.zeros(gate.shape, jax.dtypes.float0))
 
 
 @jax.checkpoint  # so that the gate is kept, and not the share of open places, four times as large
-def _of_bias(gate: Array, bias: Array) -> Array:
+def _apply_bias(gate: Array, bias: Array) -> Array:
     share = jax.lax.population_count(gate).astype(bias.dtype) / 4.0
     return share * jnp.expand_dims(bias, (0, 1, 2))
 
@@ -131,7 +131,7 @@ def _gates(gate: Array) -> list[Array]:
     return [(gate >> place) % 2 == 1 for place in range(4)]
 
 
-def _rectified(corners: Sequence[Array]) -> list[Array]:
+def _rectify(corners: Sequence[Array]) -> list[Array]:
     """Pooled values and the gate."""
     bits = [(values > 0).astype(jnp.uint8) << place for place, values in enumerate(corners)]
     pooled = _mean([jnp.maximum(values, 0.0) for values in corners])
@@ -144,9 +144,9 @@ def _forward(images: Array, kernel: Array, bias: Array) -> list[Array]:
 
     def chunk(images: Array) -> list[Array]:
         shift = jnp.expand_dims(bias, (0, 1, 2))
-        return _rectified([values + shift for values in convolved_corners(images, kernel)])
+        return _rectify([values + shift for values in convolve_corners(images, kernel)])
 
-    joined: list[Array] = _joined(chunk, (images,), _patch_bytes(images))
+    joined: list[Array] = _map_rows(chunk, (images,), _patch_bytes(images))
     return joined
 
 
@@ -162,7 +162,7 @@ def _by_taps(images: Array, kernel: Array, bias: Array) -> list[Array]:
             total = total + shifted[..., None] * jnp.expand_dims(kernel[i, j, channel], (0, 1, 2))
         return total
 
-    return _rectified([corner(a, b) for a, b in _CORNERS])
+    return _rectify([corner(a, b) for a, b in _CORNERS])
 
 
 # The form, with the argument named ``output`` left out.
@@ -170,7 +170,7 @@ def _by_taps(images: Array, kernel: Array, bias: Array) -> list[Array]:
 
 def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[int, int]) -> Array:
     def to_pooled(images: Array, gate: Array) -> Array:
-        pairs = zip(_gates(gate), convolved_corners(images, second), strict=True)
+        pairs = zip(_gates(gate), convolve_corners(images, second), strict=True)
         return _mean([jnp.where(on, values, 0.0) for on, values in pairs])
 
     def to_images(pooled: Array, gate: Array) -> Array:
@@ -189,9 +189,9 @@ def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[
         return kernel.reshape(3, 3, images.shape[3], -1)
 
     if output == "kernel":
-        return _summed(to_kernel, (first, second, gate), _patch_bytes(first))
+        return _sum_rows(to_kernel, (first, second, gate), _patch_bytes(first))
     function = to_pooled if output == "pooled" else to_images
-    joined: Array = _joined(function, (first, gate), _patch_bytes(first))
+    joined: Array = _map_rows(function, (first, gate), _patch_bytes(first))
     return joined
 
 
@@ -207,7 +207,7 @@ def _patch_bytes(images: Array) -> int:
     return 9 * int(np.prod(images.shape[1:])) * images.dtype.itemsize
 
 
-def _joined(function: Callable[..., Any], rows: Sequence[Array], row_bytes: int) -> Any:
+def _map_rows(function: Callable[..., Any], rows: Sequence[Array], row_bytes: int) -> Any:
     """Apply a function of rows chunk by chunk, and join what it gives."""
     chunks, rest = _chunks(rows, row_bytes)
     if chunks is None:
@@ -221,7 +221,7 @@ def _joined(function: Callable[..., Any], rows: Sequence[Array], row_bytes: int)
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), joined, function(*rest))
 
 
-def _summed(function: Callable[..., Array], rows: Sequence[Array], row_bytes: int) -> Array:
+def _sum_rows(function: Callable[..., Array], rows: Sequence[Array], row_bytes: int) -> Array:
     """Apply a function of rows chunk by chunk, and add up what it gives."""
     chunks, rest = _chunks(rows, row_bytes)
     start = function(*rest)  # of no rows: zero
@@ -257,7 +257,7 @@ def _abstract(function: Callable[..., Any], *operands: Any, **parameters: Any) -
     )
 
 
-def _mapped(
+def _batch(
     primitive: Any,
     row_operands: Sequence[int],
     operands: Sequence[Array],
@@ -291,18 +291,18 @@ def _mapped(
     return result, jax.tree.map(lambda leaf: 0, result)
 
 
-def _forward_mapped(operands: Sequence[Array], axes: Sequence[int | None]) -> tuple[Any, Any]:
+def _batch_forward(operands: Sequence[Array], axes: Sequence[int | None]) -> tuple[Any, Any]:
     kernel = operands[1].shape if axes[1] is None else np.delete(operands[1].shape, axes[1])
     if kernel[2] <= _FEW_CHANNELS:
         return jax.vmap(_by_taps, in_axes=tuple(axes))(*operands), [0, 0]
-    return _mapped(_forward_p, (0,), operands, axes)
+    return _batch(_forward_p, (0,), operands, axes)
 
 
-def _form_mapped(
+def _batch_form(
     operands: Sequence[Array], axes: Sequence[int | None], *, output: str, size: tuple[int, int]
 ) -> tuple[Any, Any]:
     rows = () if output == "kernel" else (0, 2)
-    return _mapped(_form_p, rows, operands, axes, output=output, size=size)
+    return _batch(_form_p, rows, operands, axes, output=output, size=size)
 
 
 def _form_transpose(
@@ -321,12 +321,12 @@ def _form_transpose(
 _forward_p.def_impl(jax.jit(_forward))
 _forward_p.def_abstract_eval(partial(_abstract, _forward))
 mlir.register_lowering(_forward_p, mlir.lower_fun(_forward, multiple_results=True))
-batching.primitive_batchers[_forward_p] = _forward_mapped
+batching.primitive_batchers[_forward_p] = _batch_forward
 
 _form_p.def_impl(jax.jit(_form, static_argnames=("output", "size")))
 _form_p.def_abstract_eval(partial(_abstract, _form))
 mlir.register_lowering(_form_p, mlir.lower_fun(_form, multiple_results=False))
-batching.primitive_batchers[_form_p] = _form_mapped
+batching.primitive_batchers[_form_p] = _batch_form
 ad.defjvp(  # type: ignore[no-untyped-call]
     _form_p,
     lambda tangent, first, second, gate, **which: _form_p.bind(tangent, second, gate, **which),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def convolved_corners(
+def convolve_corners(
     images: Float[Array, "example height width channels"],
     kernel: Float[Array, "3 3 channels outputs"],
 ) -> list[Float[Array, "example half_height half_width outputs"]]:
@@ -23,8 +23,8 @@ def convolved_corners(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from reproduction.networks.winograd import convolved_corners
-        >>> corners = convolved_corners(jnp.ones((5, 7, 8, 4)), jnp.ones((3, 3, 4, 6)))
+        >>> from reproduction.networks.winograd import convolve_corners
+        >>> corners = convolve_corners(jnp.ones((5, 7, 8, 4)), jnp.ones((3, 3, 4, 6)))
         >>> len(corners), corners[0].shape
         (4, (5, 3, 4, 6))
     """
@@ -33,23 +33,25 @@ def convolved_corners(
     around = [
         [padded[:, i : i + 2 * height : 2, j : j + 2 * width : 2] for j in range(4)] for i in range(4)
     ]
-    inputs = jnp.stack(_along_both(_of_inputs, around)).reshape(16, rows * height * width, -1)
-    filters = jnp.stack(_along_both(_of_filter, kernel))
+    inputs = jnp.stack(_transform_both(_transform_inputs, around)).reshape(16, rows * height * width, -1)
+    filters = jnp.stack(_transform_both(_transform_filter, kernel))
     products = jnp.einsum("krc,kco->kro", inputs, filters)
-    return _along_both(_to_outputs, products.reshape(4, 4, rows, height, width, -1))
+    return _transform_both(_to_outputs, products.reshape(4, 4, rows, height, width, -1))
 
 
-def _along_both(transform: Callable[..., list[Array]], grid: Iterable[Iterable[Array]]) -> list[Array]:
+def _transform_both(
+    transform: Callable[..., list[Array]], grid: Iterable[Iterable[Array]]
+) -> list[Array]:
     """Transform rows, then columns. The result goes by columns, so that twice is by rows again."""
     half = [transform(*row) for row in grid]
     return [value for column in zip(*half, strict=True) for value in transform(*column)]
 
 
-def _of_inputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
+def _transform_inputs(a: Array, b: Array, c: Array, d: Array) -> list[Array]:
     return [a - c, b + c, c - b, b - d]
 
 
-def _of_filter(a: Array, b: Array, c: Array) -> list[Array]:
+def _transform_filter(a: Array, b: Array, c: Array) -> list[Array]:
     return [a, (a + b + c) / 2.0, (a - b + c) / 2.0, c]
 
 

@@ -1,1 +1,1 @@
-"""TODO site."""
+"""The page of all results."""

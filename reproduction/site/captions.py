@@ -1,8 +1,6 @@
-"""What the page of all results says of its tracks, scores and figures."""
+"""What the page of all results says of its tracks and figures."""
 
 from __future__ import annotations
-
-from partialbayes.metrics._registry import EXPLAINED
 
 TRACKS = {
     "paper": "The paper's settings; the noise of regressions has variance 1, and the targets of the UCI "
@@ -11,20 +9,6 @@ TRACKS = {
     "best": "What the methods can do: the noise is learned. Every method has the same model of the "
     "noise, the same budget and the same rule of selection. The seven regression tables are split in "
     "the 20 standard ways, with validation rows taken from training, and scored in their own units.",
-}
-
-SCORES = {
-    **EXPLAINED,
-    "validation_nlpd": "NLPD on the validation rows, which the posterior was chosen by; on the scale of "
-    "training, where targets are standardized",
-    "auroc_mutual_information": "how well mutual information tells Fashion-MNIST from digits",
-    "auroc_entropy": "how well the entropy of the predicted probabilities tells them apart",
-    "psi": "the learned ψ of the crescent",
-    "best_psi": "the maximizer of the evidence on the same data, by quadrature",
-    "psi_error": "the distance of the two",
-    "ks_phi0": "Kolmogorov–Smirnov distance of φ₀'s samples to its posterior at the best ψ",
-    "ks_phi1": "the same of φ₁",
-    "seconds": "time of a run, on the machine it was run on",
 }
 
 _MISSING_LINE = "There is no colored line where the mixture is on one side of 1/2 all over."
@@ -44,4 +28,4 @@ CAPTIONS = {
     "mutual_information": "Mutual information of label and weights on test images, of run 0; at the "
     "left end what is 1e-7 or less.",
 }
-"""Of figures, by the name of their file."""
+"""Captions of figures, by the name of their file."""

@@ -12,78 +12,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from partialbayes.reporting._html import picture, write_page
-from reproduction.site.captions import CAPTIONS, SCORES, TRACKS
-from reproduction.tables.write import notes_of
+from reproduction.registry import EXPERIMENTS
+from reproduction.site.captions import CAPTIONS, TRACKS
+from reproduction.tables.metrics import metric_info
+from reproduction.tables.write import read_notes
 
-_EXPERIMENTS = ("crescent", "regression", "moons", "uci", "mnist")
+_HERE = Path(__file__).parent
 _PNG_BEGINS, _PNG_ENDS = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-
-_STYLE = """
-body { max-width: 70rem; }
-h3 { font-size: 1rem; margin-bottom: .4rem; }
-nav ul { padding-left: 1.2rem; } dt { font-weight: 600; } dd { margin: 0 0 .4rem 1rem; }
-.box { overflow: auto; max-height: 32rem; border: 1px solid var(--line); border-radius: .4rem; }
-.box table { min-width: 100%; font-size: .9rem; }
-.box td, .box th { padding: .25rem .7rem; white-space: nowrap; overflow-wrap: normal; }
-.box td { border-top: 1px solid var(--line); } .box tbody tr:hover { background: var(--box); }
-.box thead th { position: sticky; top: 0; background: var(--back); box-shadow: 0 1px var(--line); }
-.box thead th.number { text-align: right; }
-.box button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; padding: 0;
-              cursor: pointer; white-space: nowrap; }
-.box button::after { content: "\\2195"; opacity: .35; padding-left: .3em; }
-[aria-sort=ascending] button::after { content: "\\2191"; opacity: 1; }
-[aria-sort=descending] button::after { content: "\\2193"; opacity: 1; }
-:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-.filters { display: flex; flex-wrap: wrap; gap: .3rem 1rem; margin-bottom: .5rem; font-size: .9rem;
-           align-items: baseline; }
-.filters select { font: inherit; max-width: 12rem; }
-summary { cursor: pointer; } pre.settings { max-height: 20rem; }
-pre.command { white-space: pre-wrap; overflow-wrap: anywhere; margin-bottom: 0; }
-"""
-# Without scripts the page shows whole tables. In a column of numbers, what is none always comes last.
-_SCRIPT = """
-for (const table of document.querySelectorAll("table.sortable")) {
-  const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];
-  const text = (row, i) => row.cells[i].textContent.trim();
-  const value = (row, i) => parseFloat(row.cells[i].dataset.value);
-  heads.forEach((head, i) => head.querySelector("button").addEventListener("click", () => {
-    const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-    const numeric = rows.some(row => !isNaN(value(row, i)));
-    const last = row => numeric ? isNaN(value(row, i)) : text(row, i) === "";
-    rows.sort((a, b) => last(a) - last(b) || (last(a) ? 0 : sign * (
-      numeric ? value(a, i) - value(b, i) : text(a, i).localeCompare(text(b, i)))));
-    heads.forEach(other => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-    body.append(...rows);
-  }));
-
-  // A choice for each column of names; a column with one name left is not shown.
-  const bar = document.createElement("div"), shown = document.createElement("span"), columns = [];
-  bar.className = "filters"; shown.className = "note"; shown.setAttribute("role", "status");
-  const show = () => {
-    const other = (row, {i, select}) => select.value !== "" && select.value !== text(row, i);
-    for (const row of rows) row.hidden = columns.some(column => other(row, column));
-    for (const {i, select, values} of columns)
-      for (const row of table.rows) row.cells[i].hidden = values.length < 2 || select.value !== "";
-    const count = rows.filter(row => !row.hidden).length;
-    shown.textContent = count < rows.length ? `${count} of ${rows.length} rows` : `${count} rows`;
-  };
-  for (const name of ["dataset", "method", "metric"]) {
-    const i = heads.findIndex(head => head.textContent.trim() === name);
-    if (i < 0) continue;
-    const label = document.createElement("label"), select = document.createElement("select");
-    const values = [...new Set(rows.map(row => text(row, i)))];
-    select.append(new Option("all", ""), ...values.map(value => new Option(value, value)));
-    if (name === "metric" && rows.length > 40) select.value = values[0];
-    select.addEventListener("change", show);
-    columns.push({i, select, values});
-    label.append(name + " ", select);
-    if (values.length > 1) bar.append(label);
-  }
-  bar.append(shown); show();
-  table.parentElement.before(bar);
-}
-"""
 
 
 class _Found(NamedTuple):
@@ -120,10 +55,11 @@ def write_index(results: Path) -> Path:
         True
     """
     found = [one for folder in sorted(results.glob("*/*/")) if (one := _read(folder))]
-    found.sort(key=lambda one: (_place(one.experiment, _EXPERIMENTS), _place(one.track, TRACKS)))
+    found.sort(key=lambda one: (_place(one.experiment, EXPERIMENTS), _place(one.track, TRACKS)))
     path = results / "index.html"
     body = [*_introduction(found), *(part for one in found for part in _section(one)), *_glossary(found)]
-    write_page(path, "partialbayes: results", body, style=_STYLE, script=_SCRIPT)
+    style, script = ((_HERE / f"index.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    write_page(path, "partialbayes: results", body, style=style, script=script)
     return path
 
 
@@ -213,7 +149,7 @@ def _count(number: int, noun: str) -> str:
 def _section(one: _Found) -> Iterator[str]:
     yield f'<section><h2 id="{html.escape(one.anchor)}">{_title(one)}</h2>'
     yield from _origin(one.settings, one.runs)
-    noted = notes_of(one.settings)
+    noted = read_notes(one.settings)
     for note in dict.fromkeys(noted.values()):
         datasets = ", ".join(dataset for dataset, own in noted.items() if own == note)
         yield f'<p class="note">{html.escape(f"{datasets}: {note}")}</p>'
@@ -321,7 +257,7 @@ def _cell(text: str, kind: str) -> str:
 def _glossary(found: Sequence[_Found]) -> Iterator[str]:
     """What the metrics on the page mean."""
     metrics = dict.fromkeys(row["metric"] for one in found for row in one.table if "metric" in row)
-    told = {name: SCORES.get(_full(name)) for name in metrics}
+    told = {name: metric_info(name).meaning for name in metrics}
     entries = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>"
         for name, text in told.items()
@@ -329,8 +265,3 @@ def _glossary(found: Sequence[_Found]) -> Iterator[str]:
     )
     if entries:
         yield f'<section><h2 id="scores">What the scores are</h2><dl>{entries}</dl></section>'
-
-
-def _full(metric: str) -> str:
-    """The name in the rest of the library."""
-    return metric.replace("_particles", "_over_particles").removesuffix("90")

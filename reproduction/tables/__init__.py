@@ -1,1 +1,1 @@
-"""TODO tables."""
+"""The tables: aggregates over runs, beside the numbers that the paper published."""

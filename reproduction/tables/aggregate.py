@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from reproduction.tables.published import DATASETS, METHODS, published
+from reproduction.tables.metrics import METRICS, metric_info
+from reproduction.tables.published import DATASETS, METHODS, published_score
 
 REFERENCE = "OHSMC"
 """The method that the others are compared with."""
@@ -22,13 +23,7 @@ _REFERENCES = {"Deep ensemble": (REFERENCE, "OHSMC-ensemble")}
 """Of methods that are compared with one of their kind, too."""
 
 _HEADER = ["dataset", "method", "repeat", "metric", "value"]
-_METRICS = (
-    *("nlpd", "rmse_particles", "rmse", "mae", "crps", "coverage90", "width90"),
-    *("ece_particles", "ece", "accuracy_particles", "accuracy", "brier", "auroc_mutual_information"),
-    *("psi", "best_psi", "psi_error"),
-)
 _LAST_METRICS = ("validation_nlpd", "seconds")
-_BEST_AT = {"coverage90": 0.9, "psi_error": 0.0}
 
 Runs = dict[tuple[str, str, str], dict[int, float]]
 """Values by data set, method and metric, then by repeat; in the order of the tables."""
@@ -72,7 +67,7 @@ class Difference(NamedTuple):
         repeats: How many there are.
         verdict: "tie" below two standard errors, otherwise whether the method is "better" or "worse";
             empty for a single one.
-        less: The other method.
+        reference: The method that is subtracted.
     """
 
     dataset: str
@@ -82,11 +77,11 @@ class Difference(NamedTuple):
     se: float | None
     repeats: int
     verdict: str
-    less: str
+    reference: str
 
 
 def read_runs(path: Path) -> Runs:
-    """The values of ``per_run.csv``; a last line that was cut short is left out.
+    """Read the values of ``per_run.csv``; a last line that was cut short is left out.
 
     Args:
         path: The file.
@@ -112,28 +107,28 @@ def read_runs(path: Path) -> Runs:
         values[place] = value
     if not runs:
         raise ValueError(f"{path} holds no finished run.")
-    return _sorted(runs)
+    return _sort(runs)
 
 
-def _sorted(runs: Runs) -> Runs:
-    """In the order of the paper's tables, then in that of the file."""
+def _sort(runs: Runs) -> Runs:
+    """Put runs in the order of the paper's tables, then in that of the file."""
     datasets, methods, metrics = (list(names) for names in zip(*runs, strict=True))
-    metrics = [name for name in metrics if name not in _LAST_METRICS]
+    metrics = [name for name in [*METRICS, *metrics] if name not in _LAST_METRICS]
     orders = [
         list(dict.fromkeys([*DATASETS, *datasets])),
         list(dict.fromkeys([*METHODS, *methods])),
-        list(dict.fromkeys([*_METRICS, *metrics, *_LAST_METRICS])),
+        list(dict.fromkeys([*metrics, *_LAST_METRICS])),
     ]
     places = {key: [order.index(n) for order, n in zip(orders, key, strict=True)] for key in runs}
     return {key: runs[key] for key in sorted(runs, key=places.__getitem__)}
 
 
 def summarize(runs: Runs, track: str) -> list[Row]:
-    """Means and standard errors, and what the paper published for them.
+    """Return means and standard errors, and what the paper published for them.
 
     Args:
         runs: From `read_runs`.
-        track: ``"paper"`` or ``"best"``, see `published`.
+        track: ``"paper"`` or ``"best"``, see `published_score`.
     """
     rows = []
     for (dataset, method, metric), values in runs.items():
@@ -141,29 +136,29 @@ def summarize(runs: Runs, track: str) -> list[Row]:
         mean = fmean(kept) if kept else None
         std = stdev(kept) if len(kept) > 1 else None
         se = None if std is None else std / math.sqrt(len(kept))
-        paper = published(dataset, method, metric, track) or (None, None)
+        paper = published_score(dataset, method, metric, track) or (None, None)
         rows.append(Row(dataset, method, metric, mean, std, se, len(kept), *paper))
     return rows
 
 
-def paired(runs: Runs) -> list[Difference]:
-    """Differences of methods over the repeats that both finished: all to OHSMC, ensembles to each other.
+def paired_differences(runs: Runs) -> list[Difference]:
+    """Compare methods over the repeats that both finished: all with OHSMC, ensembles with each other.
 
     Args:
         runs: From `read_runs`.
     """
     found = []
     for (dataset, method, metric), values in runs.items():
-        for less in _REFERENCES.get(method, (REFERENCE,)):
-            reference = runs.get((dataset, less, metric), {})
-            common = [r for r in values if r in reference and math.isfinite(values[r] + reference[r])]
-            if method == less or not has_best(metric) or not common:
+        for reference in _REFERENCES.get(method, (REFERENCE,)):
+            others = runs.get((dataset, reference, metric), {})
+            common = [r for r in values if r in others and math.isfinite(values[r] + others[r])]
+            if method == reference or metric_info(metric).best is None or not common:
                 continue
-            differences = [distance(metric, values[r]) - distance(metric, reference[r]) for r in common]
+            differences = [distance(metric, values[r]) - distance(metric, others[r]) for r in common]
             mean, count = fmean(differences), len(common)
             se = stdev(differences) / math.sqrt(count) if count > 1 else None
             verdict = _verdict(metric, mean, se)
-            found.append(Difference(dataset, method, metric, mean, se, count, verdict, less))
+            found.append(Difference(dataset, method, metric, mean, se, count, verdict, reference))
     return found
 
 
@@ -172,19 +167,10 @@ def _verdict(metric: str, mean: float, se: float | None) -> str:
         return ""  # one pair says nothing
     if mean == 0.0 or abs(mean) < 2.0 * se:
         return "tie"
-    return "better" if (mean > 0.0) == higher_is_better(metric) else "worse"
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether more of it is better; of all else less is, or what is nearer to its target."""
-    return metric.startswith(("accuracy", "auroc"))
-
-
-def has_best(metric: str) -> bool:
-    """Whether one value of it can be better than another; an estimate or a width alone cannot."""
-    return metric not in ("psi", "best_psi", "width90")
+    return "better" if (mean > 0.0) == (metric_info(metric).best == "high") else "worse"
 
 
 def distance(metric: str, value: float) -> float:
-    """How far a value is from its target, where the metric has one; otherwise the value."""
-    return abs(value - _BEST_AT[metric]) if metric in _BEST_AT else value
+    """Return how far a value is from the best one, where the metric has one; otherwise the value."""
+    best = metric_info(metric).best
+    return abs(value - best) if isinstance(best, float) else value

@@ -6,40 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
-from reproduction.tables.aggregate import (
-    REFERENCE,
-    Difference,
-    Row,
-    Runs,
-    distance,
-    has_best,
-    higher_is_better,
-)
-from reproduction.tables.published import METHODS, published
+from reproduction.tables.aggregate import REFERENCE, Difference, Row, Runs, distance
+from reproduction.tables.metrics import metric_info
+from reproduction.tables.published import METHODS, published_score
 
-_LABELS = {
-    "nlpd": "NLPD",
-    "rmse": "RMSE",
-    "rmse_particles": "RMSE of particles",
-    "mae": "MAE",
-    "crps": "CRPS",
-    "coverage90": "coverage of 90 %",
-    "width90": "width of 90 %",
-    "ece": "ECE",
-    "ece_particles": "ECE of particles",
-    "accuracy_particles": "accuracy of particles",
-    "brier": "Brier score",
-    "auroc_mutual_information": "AUROC of mutual information",
-    "auroc_entropy": "AUROC of entropy",
-    "classwise_ece": "class-wise ECE",
-    "adaptive_ece": "adaptive ECE",
-    "psi": "ψ",
-    "best_psi": "best ψ",
-    "psi_error": "error of ψ",
-    "ks_phi0": "KS distance of φ₀",
-    "ks_phi1": "KS distance of φ₁",
-    "validation_nlpd": "validation NLPD",
-}
 _ASIDE = ("validation_nlpd", "seconds")  # never compared
 _NONE = "–"
 _MANY = 3  # data sets, from which on the text begins with a summary
@@ -58,7 +28,7 @@ Repeats on one table of data share rows, so their errors are somewhat too small.
 Some runs diverged and are in no mean."""
 
 
-def table_text(
+def format_tables(
     experiment: str,
     track: str,
     runs: Runs,
@@ -66,14 +36,14 @@ def table_text(
     differences: Sequence[Difference],
     notes: Mapping[str, str],
 ) -> str:
-    """The text of ``table.md``.
+    """Return the text of ``table.md``.
 
     Args:
         experiment: For the title.
         track: ``"paper"`` or ``"best"``.
         runs: From `read_runs`.
         rows: From `summarize`.
-        differences: From `paired`.
+        differences: From `paired_differences`.
         notes: What a reader has to know of a data set.
     """
     datasets = list(dict.fromkeys(row.dataset for row in rows))
@@ -88,17 +58,17 @@ def table_text(
     return "\n\n".join(parts) + "\n"
 
 
-def rounded(value: float, decimals: int) -> str:
-    """A number with so many decimals; halves are rounded away from zero.
+def round_half_up(value: float, decimals: int) -> str:
+    """Format a number with so many decimals; halves are rounded away from zero.
 
     Args:
         value: The number; noise in its last binary digits does not decide where a half goes.
         decimals: How many.
 
     Example:
-        >>> from reproduction.tables.markdown import rounded
-        >>> rounded(0.125, 2), rounded(0.285, 2), rounded(0.0049, 2), rounded(-0.0001, 2)
-        ('0.13', '0.29', '0.00', '0.00')
+        >>> from reproduction.tables.markdown import round_half_up
+        >>> round_half_up(0.125, 2), round_half_up(0.285, 2), round_half_up(-0.0001, 2)
+        ('0.13', '0.29', '0.00')
     """
     exact = Decimal(f"{value:.12g}").quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
     return f"{abs(exact) if exact == 0 else exact:f}"
@@ -144,10 +114,10 @@ def _section(
     """The paper's metrics with the paper's figures, the others, the repeats, the differences."""
     ran = list(dict.fromkeys(row.method for row in rows))
     metrics = list(dict.fromkeys(row.metric for row in rows))
-    in_paper = [name for name in METHODS if published(dataset, name, "nlpd", track)]
+    in_paper = [name for name in METHODS if published_score(dataset, name, "nlpd", track)]
     both = [*METHODS, *ran]
     listed = sorted(dict.fromkeys([*ran, *in_paper]), key=both.index)
-    known = [m for m in metrics if any(published(dataset, name, m, track) for name in in_paper)]
+    known = [m for m in metrics if any(published_score(dataset, name, m, track) for name in in_paper)]
     compared = [metric for metric in known if f"{metric}_particles" not in metrics]
     first = compared or [metric for metric in metrics if metric not in _ASIDE]
     rest = [metric for metric in metrics if metric not in first]
@@ -163,9 +133,9 @@ def _section(
             whole = [row for row in own.values() if row.method not in diverged]
             best = [] if metric in _ASIDE else _best(metric, decimals[metric], whole)
             cells = [_cell(own.get(name), decimals[metric], name in best) for name in methods]
-            columns.append([_label(metric), *cells])
+            columns.append([metric_info(metric).label, *cells])
             if metric in compared:
-                figures = [published(dataset, name, metric, track) for name in methods]
+                figures = [published_score(dataset, name, metric, track) for name in methods]
                 cells = [_mean_std(*figure, decimals[metric]) if figure else _NONE for figure in figures]
                 columns.append(["paper", *cells])
         return _table([list(line) for line in zip(*columns, strict=True)])
@@ -175,9 +145,9 @@ def _section(
         parts.append(table(rest, ran))
     parts.append(_notes(dataset, ran, runs, diverged))
     shown = [metric for metric in first if any(one.metric == metric for one in differences)]
-    for less in dict.fromkeys(one.less for one in differences):
-        apart = [one for one in differences if one.less == less]
-        parts.append(_differences(shown, apart, less, names, decimals))
+    for reference in dict.fromkeys(one.reference for one in differences):
+        apart = [one for one in differences if one.reference == reference]
+        parts.append(_differences(shown, apart, reference, names, decimals))
     return parts
 
 
@@ -197,7 +167,7 @@ def _notes(dataset: str, methods: Sequence[str], runs: Runs, diverged: dict[str,
     for metric in dict.fromkeys(metric for metric, _ in missing):
         few = {name: count for (one, name), count in missing.items() if one == metric}
         each = ", ".join(f"{name} {count}" for name, count in few.items())
-        text += f" Fewer have a {_label(metric)}: {each}."
+        text += f" Fewer have a {metric_info(metric).label}: {each}."
     if diverged:
         each = ", ".join(f"{name} {count} of {counts[name]}" for name, count in diverged.items())
         text += f" Diverged: {each}."
@@ -217,12 +187,12 @@ def _diverged(dataset: str, method: str, runs: Runs) -> int:
 def _differences(
     metrics: Sequence[str],
     differences: Sequence[Difference],
-    less: str,
+    reference: str,
     names: dict[str, str],
     decimals: dict[str, int],
 ) -> str:
     """A line each method, with what it has more than another in each metric."""
-    lines = [[f"less {less}, paired", *map(_label, metrics)]]
+    lines = [[f"less {reference}, paired", *(metric_info(metric).label for metric in metrics)]]
     for name in dict.fromkeys(one.method for one in differences):
         own = {one.metric: one for one in differences if one.method == name}
         lines.append([names[name], *(_difference_cell(own.get(metric), decimals) for metric in metrics)])
@@ -232,11 +202,11 @@ def _differences(
 def _difference_cell(one: Difference | None, decimals: dict[str, int]) -> str:
     if one is None:
         return _NONE
-    text = rounded(one.mean, decimals[one.metric] + 1)
+    text = round_half_up(one.mean, decimals[one.metric] + 1)
     text = text if text.startswith("-") else f"+{text}"
     if one.se is None:
         return f"{text}, one run"
-    return f"{text} ± {rounded(one.se, decimals[one.metric] + 1)}, {one.verdict}"
+    return f"{text} ± {round_half_up(one.se, decimals[one.metric] + 1)}, {one.verdict}"
 
 
 def _decimals(metric: str, rows: Sequence[Row], known: bool) -> int:
@@ -257,11 +227,12 @@ def _best(metric: str, decimals: int, rows: Sequence[Row]) -> list[str]:
         for row in rows
         if row.mean is not None and row.repeats >= enough
     }
-    if not scores or not has_best(metric):
+    wanted = metric_info(metric).best
+    if not scores or wanted is None:
         return []
-    best = (max if higher_is_better(metric) else min)(scores.values())
-    same = rounded(best, decimals)
-    return [name for name, value in scores.items() if rounded(value, decimals) == same]
+    best = (max if wanted == "high" else min)(scores.values())
+    same = round_half_up(best, decimals)
+    return [name for name, value in scores.items() if round_half_up(value, decimals) == same]
 
 
 def _cell(row: Row | None, decimals: int, bold: bool = False) -> str:
@@ -270,19 +241,15 @@ def _cell(row: Row | None, decimals: int, bold: bool = False) -> str:
     if row.mean is None:
         return "diverged"
     if row.metric == "seconds":  # runs made together share theirs, so their spread says nothing
-        return rounded(row.mean, decimals)
+        return round_half_up(row.mean, decimals)
     text = _mean_std(row.mean, row.std, decimals)
     text = f"**{text}**" if bold else text
-    return text if row.se is None else f"{text} ± {rounded(row.se, decimals + 1)}"
+    return text if row.se is None else f"{text} ± {round_half_up(row.se, decimals + 1)}"
 
 
 def _mean_std(mean: float, std: float | None, decimals: int) -> str:
-    spread = "" if std is None else f" ({rounded(std, decimals)})"
-    return f"{rounded(mean, decimals)}{spread}"
-
-
-def _label(metric: str) -> str:
-    return _LABELS.get(metric, metric.replace("_", " "))
+    spread = "" if std is None else f" ({round_half_up(std, decimals)})"
+    return f"{round_half_up(mean, decimals)}{spread}"
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:

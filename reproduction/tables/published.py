@@ -89,7 +89,7 @@ satellite      SWAG       0.35(0.07)  0.07(0.04)  0.85(0.03)
 satellite      VB         0.28(0.04)  0.03(0.00)  0.90(0.00)
 """
 
-# The paper prints NLPD and ECE in hundredths and accuracy in per cent.
+# The paper prints NLPD and ECE in hundredths and accuracy in percent.
 _MNIST_NLPD_ECE_ACCURACY = """
 mnist          OHSMC      0.0287(0.0024)  0.0035(0.0006)  0.9902(0.0007)
 mnist          SWAG       0.0427(0.0083)  0.0117(0.0043)  0.9776(0.0071)
@@ -119,10 +119,10 @@ DATASETS = tuple(dict.fromkeys(dataset for dataset, _, _ in PAPER))
 """The paper's data sets, in the order of its tables."""
 
 
-def published(
+def published_score(
     dataset: str, method: str, metric: str, track: str = "paper"
 ) -> tuple[float, float] | None:
-    """The paper's mean and standard deviation, where it has them.
+    """Return the paper's mean and standard deviation, where it has them.
 
     Args:
         dataset: Such as ``"boston"``.
@@ -132,10 +132,10 @@ def published(
             data; the paper's figures are of standardized targets, and there is none to compare with.
 
     Example:
-        >>> from reproduction.tables.published import published
-        >>> published("boston", "OHSMC", "rmse_particles")
+        >>> from reproduction.tables.published import published_score
+        >>> published_score("boston", "OHSMC", "rmse_particles")
         (0.4, 0.08)
-        >>> published("naval", "SGSMC-HMC", "nlpd") is None  # it diverged
+        >>> published_score("naval", "SGSMC-HMC", "nlpd") is None  # it diverged
         True
     """
     if track == "best" and dataset != "regression" and (dataset, method, "rmse") in PAPER:

@@ -11,11 +11,15 @@ import pytest
 from tests.published import FOLDER, needs_data
 
 from reproduction import data
-from reproduction.data import DamagedDataError, MissingDataError, openml
-from reproduction.data import checksums as facts
-from reproduction.data import locate as files
-from reproduction.data import mnist_images as images
-from reproduction.data import uci_tables as tables
+from reproduction.data import (
+    DamagedDataError,
+    MissingDataError,
+    checksums,
+    locate,
+    mnist_images,
+    openml,
+    uci_tables,
+)
 
 TOY_COUNTS = (30, 20, 10)
 
@@ -27,8 +31,8 @@ def refuse(table):
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch, tmp_path):
     """An empty cache, no folder in the environment, no network."""
-    monkeypatch.delenv(files.DATA_VARIABLE, raising=False)
-    monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.delenv(locate.DATA_VARIABLE, raising=False)
+    monkeypatch.setenv(locate.CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(openml, "fetch", refuse)
     return tmp_path / "cache"
 
@@ -48,15 +52,15 @@ def known(monkeypatch, name, table):
         if regression
         else tuple(np.bincount(table.targets).tolist())
     )
-    entry = facts.Facts(
+    entry = checksums.Facts(
         "regression" if regression else "classification",
         *table.inputs.shape,
         table.classes,
         "no file has this checksum",
         of_target,
-        tables._fingerprint(table),
+        uci_tables._fingerprint(table),
     )
-    monkeypatch.setitem(facts.UCI, name, entry)
+    monkeypatch.setitem(checksums.UCI, name, entry)
     monkeypatch.setitem(openml.TABLES, name, {"data_id": 0})
 
 
@@ -65,7 +69,7 @@ def toy():
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.repeat([0, 1, 2], TOY_COUNTS))
     inputs = np.column_stack([rng.normal(size=60) + labels, rng.integers(1, 5, 60), rng.normal(size=60)])
-    return tables.Table("toy", inputs, labels, 3)
+    return uci_tables.Table("toy", inputs, labels, 3)
 
 
 def as_openml(table):
@@ -93,7 +97,7 @@ def test_the_published_tables_are_read_as_they_are():
         assert table.targets.dtype == (np.float64 if table.classes is None else np.int64)
         assert table.classes == known_facts.classes
         # What a download must satisfy, the published file does.
-        assert tables._checked(table, known_facts, "the file") is table
+        assert uci_tables._verify(table, known_facts, "the file") is table
     np.testing.assert_array_equal(
         data.uci("yacht", FOLDER).inputs[0], [-2.3, 0.568, 4.78, 3.99, 3.17, 0.125]
     )
@@ -111,7 +115,7 @@ def test_the_standard_splits():
 
 @needs_data
 def test_images_in_shades_of_gray_with_the_right_classes(monkeypatch):
-    monkeypatch.setenv(files.DATA_VARIABLE, str(FOLDER))
+    monkeypatch.setenv(locate.DATA_VARIABLE, str(FOLDER))
     loaded = data.fashion_mnist()
     assert loaded.train_inputs.shape == (60000, 28, 28, 1)
     assert loaded.test_inputs.shape == (10000, 28, 28, 1)
@@ -121,7 +125,9 @@ def test_images_in_shades_of_gray_with_the_right_classes(monkeypatch):
     assert np.bincount(loaded.test_targets).tolist() == [1000] * 10
     pixels = np.rint(255.0 * loaded.test_inputs[..., 0]).astype(np.uint8)
     labels = loaded.test_targets.astype(np.uint8)
-    images._check(pixels, labels, facts.IMAGES["fashion_mnist"]["t10k"], "fashion_mnist", "the file")
+    mnist_images._check(
+        pixels, labels, checksums.IMAGES["fashion_mnist"]["t10k"], "fashion_mnist", "the file"
+    )
 
 
 @needs_data
@@ -155,7 +161,7 @@ def test_a_download_is_turned_into_our_format_and_kept(monkeypatch, toy, nowhere
 
 
 def test_a_regression_is_downloaded_too(monkeypatch, toy):
-    table = tables.Table("toy", toy.inputs, toy.inputs[:, 0] ** 3, None)
+    table = uci_tables.Table("toy", toy.inputs, toy.inputs[:, 0] ** 3, None)
     known(monkeypatch, "toy", table)
     fetching(monkeypatch, as_openml(table))
     np.testing.assert_array_equal(data.uci("toy", progress=False).targets, table.targets)
@@ -207,7 +213,7 @@ def test_a_wrong_download_is_refused_and_not_kept(change, words, monkeypatch, to
 
 
 def test_a_regression_with_another_target_is_refused(monkeypatch, toy):
-    table = tables.Table("toy", toy.inputs, toy.inputs[:, 0] ** 3, None)
+    table = uci_tables.Table("toy", toy.inputs, toy.inputs[:, 0] ** 3, None)
     known(monkeypatch, "toy", table)
     fetching(monkeypatch, as_openml(table._replace(targets=table.targets + 1.0)))
     with pytest.raises(DamagedDataError, match="mean, smallest and largest target"):
@@ -237,8 +243,8 @@ def small_images(monkeypatch):
     entries = {}
     for part, rows in {"train": slice(0, 20), "t10k": slice(20, 30)}.items():
         counts = tuple(np.bincount(labels[rows]).tolist())
-        entries[part] = facts.ImageFacts("", "", counts, int(pixels[rows].sum(dtype=int)))
-    monkeypatch.setitem(facts.IMAGES, "mnist", entries)
+        entries[part] = checksums.ImageFacts("", "", counts, int(pixels[rows].sum(dtype=int)))
+    monkeypatch.setitem(checksums.IMAGES, "mnist", entries)
     columns = {f"pixel{j}": column for j, column in enumerate(pixels.reshape(30, -1).T)}
     return pixels, labels, openml.Fetched(columns, labels.astype(str).astype(object))
 
@@ -275,7 +281,7 @@ def test_absent_and_offline_is_one_sentence(monkeypatch, tmp_path, nowhere):
         f"put it in {nowhere} as uci/yacht.csv.gz."
     )
     elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setenv(files.DATA_VARIABLE, str(elsewhere))
+    monkeypatch.setenv(locate.DATA_VARIABLE, str(elsewhere))
     with pytest.raises(MissingDataError, match=r"PARTIALBAYES_DATA is .*elsewhere, and there is no"):
         data.uci("yacht", progress=False)
     elsewhere.mkdir()
@@ -328,7 +334,7 @@ def test_damaged_files_are_named(monkeypatch, toy, nowhere, tmp_path):
 
 
 @needs_data
-@pytest.mark.parametrize("name", [name for name, one in facts.UCI.items() if one.classes is None])
+@pytest.mark.parametrize("name", [name for name, one in checksums.UCI.items() if one.classes is None])
 def test_splits_are_refused_where_the_rows_are_in_another_order(name, nowhere, tmp_path):
     """As they may be in a download; the check of the table itself does not mind."""
     lists, cached = Path("uci_splits") / f"{name}.txt.gz", nowhere / "uci" / f"{name}.csv.gz"
@@ -336,12 +342,12 @@ def test_splits_are_refused_where_the_rows_are_in_another_order(name, nowhere, t
     (tmp_path / "lists" / lists).write_bytes((FOLDER / lists).read_bytes())
     table = data.uci(name, FOLDER)
     cached.parent.mkdir(parents=True)
-    cached.write_bytes(gzip.compress(tables._written(table)))
-    assert len(data.uci_splits(name, tmp_path / "lists")) == facts.STANDARD_SPLITS
+    cached.write_bytes(gzip.compress(uci_tables._encode(table)))
+    assert len(data.uci_splits(name, tmp_path / "lists")) == checksums.STANDARD_SPLITS
     order = np.arange(len(table.targets))
     order[[5, -9]] = order[[-9, 5]]
     shuffled = table._replace(inputs=table.inputs[order], targets=table.targets[order])
-    cached.write_bytes(gzip.compress(tables._written(shuffled)))
+    cached.write_bytes(gzip.compress(uci_tables._encode(shuffled)))
     assert data.uci(name, tmp_path / "lists").name == name
     with pytest.raises(DamagedDataError, match=f"in another order than the standard splits of {name}"):
         data.uci_splits(name, tmp_path / "lists")
@@ -371,7 +377,7 @@ def test_a_bar_unless_switched_off(monkeypatch, toy, capsys, nowhere):
 
 
 def test_the_cache_follows_the_system(monkeypatch, tmp_path):
-    monkeypatch.delenv(files.CACHE_VARIABLE)
+    monkeypatch.delenv(locate.CACHE_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     monkeypatch.setattr("sys.platform", "linux")
@@ -402,7 +408,7 @@ def test_scikit_learn_is_asked_for_a_frame(monkeypatch):
     fetched = openml.fetch({"data_id": 7})
     assert asked["data_id"] == 7
     assert list(fetched.columns) == ["a", "b"]
-    np.testing.assert_array_equal(openml.as_numbers(fetched, "it"), [[3.0, 5.0], [4.0, 6.0]])
+    np.testing.assert_array_equal(openml.stack_inputs(fetched, "it"), [[3.0, 5.0], [4.0, 6.0]])
     np.testing.assert_array_equal(fetched.target, [1.0, 2.0])
     monkeypatch.setattr(Answer, "target_names", [])
     assert list(openml.fetch({"data_id": 7}).columns) == ["y", "a"]

@@ -3,10 +3,12 @@
 import json
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from tests.browser import image_widths, opened, resize, sticks_out
 
+from reproduction import site
 from reproduction.site.index import write_index
 
 HOSTILE = "<script>document.title = 'taken'</script>\"'&"
@@ -24,7 +26,7 @@ moons,SWAG,nlpd,0.75,0.1,100,worse
 moons,VB,nlpd,-9.5,5.1,7,tie
 """
 RUN = {
-    "command": f"partialbayes reproduce moons {HOSTILE}",
+    "command": f"python -m reproduction moons {HOSTILE}",
     "commit": "0123456789ab",
     "started": "2026-01-02T03:04:05+00:00",
     "finished": "2026-01-02T04:04:05+00:00",
@@ -112,7 +114,7 @@ def test_it_says_how_many_runs_no_command_tells_of(tmp_path):
 def test_it_says_where_the_numbers_come_from(page):
     text = page.read_text()
     for words in (
-        *("0123456789ab", "partialbayes reproduce moons", "60 min in all", "2026-01-02 03:04:05 UTC"),
+        *("0123456789ab", "python -m reproduction moons", "60 min in all", "2026-01-02 03:04:05 UTC"),
         *("negative log predictive density", 'alt="Predictive samples: figure of moons, paper track"'),
         *('href="#moons-paper"', 'id="moons-paper"', "&quot;epochs&quot;: 100", "0123456789ab, 1 run"),
         *('<a href="moons/paper/predictive_samples.png">', "set 0, set 1: with few rows"),
@@ -121,6 +123,14 @@ def test_it_says_where_the_numbers_come_from(page):
     assert "known to have made" not in text
     assert "<script>document" not in text
     assert "http" not in text
+
+
+def test_style_and_script_are_files_and_inside_the_page(page):
+    text = page.read_text()
+    for file in ("index.css", "index.js"):
+        assert (Path(site.__file__).parent / file).read_text() in text
+    assert "stylesheet" not in text
+    assert "src=" not in text.replace('src="data:image/png;base64,', "")
 
 
 COLUMN = """

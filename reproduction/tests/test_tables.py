@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from reproduction.tables.aggregate import paired, read_runs, summarize
-from reproduction.tables.markdown import rounded
-from reproduction.tables.published import DATASETS, METHODS, PAPER, published
-from reproduction.tables.write import read_rows, write_tables
+from reproduction.tables.aggregate import paired_differences, read_runs
+from reproduction.tables.markdown import round_half_up
+from reproduction.tables.published import DATASETS, METHODS, PAPER, published_score
+from reproduction.tables.write import write_tables
 
 HEADER = "dataset,method,repeat,metric,value\n"
 
@@ -20,7 +20,7 @@ def written(folder, text, experiment="moons", track="paper"):
     place = folder / experiment / track
     place.mkdir(parents=True, exist_ok=True)
     (place / "per_run.csv").write_text(HEADER + text)
-    write_tables(place, experiment)
+    write_tables(place)
     return {name: (place / name).read_text() for name in ("table.csv", "differences.csv", "table.md")}
 
 
@@ -86,14 +86,15 @@ def test_whole_tables(tmp_path):
     )
 
 
-def test_rows_are_read_back(tmp_path):
-    written(tmp_path, REGRESSION, "regression")
-    folder = tmp_path / "regression" / "paper"
-    rows = summarize(read_runs(folder / "per_run.csv"), "paper")
-    back = read_rows(folder / "table.csv")
-    assert [row[:3] for row in back] == [row[:3] for row in rows]
-    assert back[-1] == rows[-1]  # no figure of the paper
-    assert back[0].mean == pytest.approx(rows[0].mean)
+def test_the_lines_written_are_returned(tmp_path):
+    found = written(tmp_path, REGRESSION, "regression")
+    rows, differences = write_tables(tmp_path / "regression" / "paper")
+    assert [",".join(row[:3]) for row in rows] == [
+        ",".join(line.split(",")[:3]) for line in found["table.csv"].splitlines()[1:]
+    ]
+    assert (rows[0].mean, rows[0].paper_mean, rows[-1].paper_mean) == (1.375, 1.49, None)
+    assert len(differences) == len(found["differences.csv"].splitlines()) - 1
+    assert {one.reference for one in differences} == {"OHSMC"}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_rows_are_read_back(tmp_path):
     ],
 )
 def test_rounding(value, decimals, text):
-    assert rounded(value, decimals) == text
+    assert round_half_up(value, decimals) == text
 
 
 def test_diverged_runs_are_counted_and_win_nothing(tmp_path):
@@ -174,7 +175,7 @@ def test_differences_are_of_common_repeats(tmp_path):
         "moons,OHSMC,0,nlpd,0.2\nmoons,OHSMC,1,nlpd,0.31\nmoons,OHSMC,3,nlpd,0.1\nmoons,OHSMC,9,nlpd,0\n"
     )
     path.write_text(HEADER + text)
-    (one,) = paired(read_runs(path))
+    (one,) = paired_differences(read_runs(path))
     assert one.repeats == 2
     assert one.mean == pytest.approx(-0.105)
     assert one.se == pytest.approx(0.005)
@@ -222,7 +223,7 @@ def test_ties_and_directions(tmp_path, metric, values, verdict):
     # In units that are exact in binary, so that two standard errors are two.
     scaled = values if metric in ("coverage90", "psi_error") else [1280 * value for value in values]
     path.write_text(HEADER + lines("a", "OHSMC", metric, [0, 0]) + lines("a", "VB", metric, scaled))
-    (one,) = paired(read_runs(path))
+    (one,) = paired_differences(read_runs(path))
     assert one.verdict == verdict
 
 
@@ -316,7 +317,7 @@ def test_best_track_of_uci_regression_stands_alone(tmp_path):
         "| method | RMSE |\n| :-- | --: |\n| OHSMC | **0.0012 (0.0001)** ± 0.00010 |\n"
     )
     assert "glass,OHSMC,nlpd,1,,,1,1.13,0.32\n" in found["table.csv"]
-    assert published("regression", "OHSMC", "rmse", "best") == (0.53, 0.07)
+    assert published_score("regression", "OHSMC", "rmse", "best") == (0.53, 0.07)
 
 
 def test_the_papers_numbers():
@@ -337,12 +338,12 @@ def test_the_papers_numbers():
         "ece": (2.72, 0.94),
         "accuracy": (20.65, 1.15),
     }
-    assert published("naval", "SGSMC-HMC", "nlpd") is None
-    assert published("yacht", "SGSMC-HMC", "rmse") == (0.18, 0.01)  # the main text has 0.17 (0.02)
-    assert published("satellite", "SGSMC-HMC", "nlpd") == (0.84, 0.74)
-    assert published("kin8nm", "SWAG", "rmse_particles") == (0.54, 0.27)
-    assert published("breast_cancer", "VB", "accuracy_particles") == (0.96, 0.02)
-    assert published("mnist", "OHSMC", "nlpd") == (0.0287, 0.0024)
-    assert published("mnist", "SWAG", "ece") == (0.0117, 0.0043)
-    assert published("mnist", "VB", "accuracy") == (0.9851, 0.0009)
-    assert published("moons", "OHSMC", "brier") is None
+    assert published_score("naval", "SGSMC-HMC", "nlpd") is None
+    assert published_score("yacht", "SGSMC-HMC", "rmse") == (0.18, 0.01)  # the main text has 0.17 (0.02)
+    assert published_score("satellite", "SGSMC-HMC", "nlpd") == (0.84, 0.74)
+    assert published_score("kin8nm", "SWAG", "rmse_particles") == (0.54, 0.27)
+    assert published_score("breast_cancer", "VB", "accuracy_particles") == (0.96, 0.02)
+    assert published_score("mnist", "OHSMC", "nlpd") == (0.0287, 0.0024)
+    assert published_score("mnist", "SWAG", "ece") == (0.0117, 0.0043)
+    assert published_score("mnist", "VB", "accuracy") == (0.9851, 0.0009)
+    assert published_score("moons", "OHSMC", "brier") is None

@@ -188,36 +188,11 @@ def test_stopped_runs_are_resumed(folder, capsys, monkeypatch):
     np.testing.assert_array_equal(straight.particles.values, resumed.particles.values)
 
 
-def test_reproduce(tmp_path, capsys):
-    arguments = ["reproduce", "crescent", "--quick", "--methods", "MAP", "--out", str(tmp_path)]
-    assert main(arguments) == 0
-    assert "table.md is written" in capsys.readouterr().out
-    assert "| MAP |" in (tmp_path / "crescent" / "paper" / "table.md").read_text()
-    nowhere = ["reproduce", "uci", "--data-dir", str(tmp_path / "nothing"), "--out", str(tmp_path)]
-    assert main(nowhere) == 2
-    assert "there is no such folder" in capsys.readouterr().err
-    for wrong in (["--datasets", "yacht"], ["--methods", "OHSMC", "HMC"]):
-        assert main(["reproduce", "all", *wrong, "--out", str(tmp_path / "all")]) == 2
-    said = capsys.readouterr().err
-    assert "datasets are of uci" in said
-    assert "methods of the paper track are OHSMC, SGSMC, MC, VB" in said
-    assert "there is no HMC." in said
-    assert main([*arguments[:-3], "HMC", "--out", str(tmp_path)]) == 2
-
-
-def test_all_is_checked_before_the_first_is_run(tmp_path, capsys):
-    everything = ["reproduce", "all", "--quick", "--track", "best", "--methods", "MAP"]
-    everything += ["--out", str(tmp_path)]
-    assert main([*everything, "--repeats", "21"]) == 2
-    assert "repeats is 21, but boston, concrete" in capsys.readouterr().err
-    assert main([*everything, "--data-dir", str(tmp_path / "nothing")]) == 2
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):
+def test_a_file_that_cannot_be_written_is_one_sentence(folder, tmp_path, capsys):
     file = tmp_path / "file"
     file.write_text("")
-    assert main(["reproduce", "crescent", "--quick", "--methods", "MAP", "--out", str(file)]) == 2
+    arguments = ["report", folder / "model", folder / "houses.csv", "--out", file / "page.html"]
+    assert main([*map(str, arguments)]) == 2
     assert capsys.readouterr().err.startswith(f"partialbayes: {file}")
 
 
