@@ -102,6 +102,15 @@ def equations_stay_as_they_are(app, what, name, obj, options, lines):
     lines[:] = written
 
 
+IMPORT_RULE = re.compile(r"\s*[^.]*\bmay import\b[^.]*\.")
+
+
+def import_rules_are_for_contributors(app, what, name, obj, options, lines):
+    """What a room may import (see CONTRIBUTING.md) is of no use to a reader of its page."""
+    if what == "module":
+        lines[:] = IMPORT_RULE.sub("", "\n".join(lines)).split("\n")
+
+
 def bars_are_bars(app, what, name, obj, options, lines):
     """``p(y | φ)`` and ``|φ − φ'|²`` are no substitutions."""
     for index, line in enumerate(lines):
@@ -140,7 +149,11 @@ def public_names():
     for name in pb.__all__:
         member = getattr(pb, name)
         if inspect.ismodule(member):
-            inner = getattr(member, "__all__", [])
+            inner = getattr(member, "__all__", None) or [
+                one
+                for one, value in vars(member).items()
+                if not one.startswith("_") and getattr(value, "__module__", "") == member.__name__
+            ]
             alone += [one for one in inner if one not in pb.__all__]
             yield from (f"{name}.{one}" for one in inner)
         else:
@@ -153,7 +166,7 @@ SPAN = re.compile(r"(?:pb\.)?([A-Za-z_][\w.]*)(?:\(.*\))?")
 
 
 def link_code(app, tree):
-    """A public name in a code span of a page, `fit` or `kernels.lift(...)`, is a link to its entry."""
+    """A public name in a code span, `fit` or `kernels.from_mcmc(...)`, is a link to its entry."""
     for literal in list(tree.findall(nodes.literal)):
         found = SPAN.fullmatch(literal.astext())
         if (
@@ -193,6 +206,7 @@ def setup(app):
     """What the settings above cannot say."""
     app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))
     app.connect("autodoc-process-docstring", equations_stay_as_they_are, priority=400)
+    app.connect("autodoc-process-docstring", import_rules_are_for_contributors, priority=300)
     app.connect("autodoc-process-docstring", bars_are_bars, priority=900)
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_arrays)

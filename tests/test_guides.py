@@ -11,7 +11,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes import types
-from tests.test_documentation import public_names
+from tests.test_documentation import names_of, public_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -73,11 +73,13 @@ def test_gallery_shows_every_script_and_pages_show_pictures_that_exist():
     assert max(path.stat().st_size for path in shown) < 80_000
 
 
+ENTRY = re.compile(r"^\.\. auto(?:function|class|exception|data):: (\S+)", re.M)
+
+
 def documented():
     """What the pages of the API document, by the name they use."""
-    pattern = re.compile(r"^\.\. auto(?:function|class|exception|data):: (\S+)", re.M)
-    for page in DOCS.glob("api/*.rst"):
-        yield from pattern.findall(page.read_text())
+    for page in sorted(DOCS.glob("api/*.rst")):
+        yield from ENTRY.findall(page.read_text())
 
 
 def found(name):
@@ -85,28 +87,69 @@ def found(name):
     return getattr(importlib.import_module(module), member)
 
 
-def test_every_public_name_has_a_page():
-    names = list(documented())
-    assert len(names) == len(set(names))
-    there = {id(found(name)) for name in names}
-    missing = {
-        name
-        for name, member in public_names()
-        if not inspect.ismodule(member) and id(member) not in there
-    }
-    assert not missing
+def shortest_paths():
+    """Each public thing by the path a user writes: at the top if it is there, else in its room."""
+    paths = {}
+    for name, member in public_names():
+        if not inspect.ismodule(member):
+            paths.setdefault(id(member), []).append(f"partialbayes.{name}")
+    return {min(names, key=lambda name: name.count(".")) for names in paths.values()}
 
 
-def test_every_contract_has_a_page():
-    names = set(documented())
-    contracts = {
-        name
-        for name, member in vars(types).items()
-        if getattr(member, "__module__", "") == types.__name__
-    }
-    aliases = set(re.findall(r"^(\w+): TypeAlias", inspect.getsource(types), re.M))
-    top = {name for name in contracts if name in pb.__all__}
-    wanted = {f"partialbayes.{name}" for name in top} | {
-        f"partialbayes.types.{n}" for n in (contracts | aliases) - top
-    }
-    assert not wanted - names
+ALIASES = {
+    f"partialbayes.types.{name}"
+    for name in re.findall(r"^(\w+): TypeAlias", inspect.getsource(types), re.M)
+}
+
+
+def test_every_public_name_has_one_entry_under_its_public_path():
+    entries = list(documented())
+    assert len(entries) == len(set(entries))
+    wanted = shortest_paths() | ALIASES
+    assert wanted - set(entries) == set(), "without an entry in docs/api"
+    assert set(entries) - wanted == set(), "in docs/api, and not public"
+
+
+def test_every_room_has_a_page_with_its_own_entries():
+    rooms = {name for name in pb.__all__ if inspect.ismodule(getattr(pb, name))}
+    assert {page.stem for page in DOCS.glob("api/*.rst")} == rooms
+    for room in sorted(rooms):
+        members = {id(getattr(getattr(pb, room), name)) for name in names_of(getattr(pb, room))}
+        entries = set(ENTRY.findall((DOCS / "api" / f"{room}.rst").read_text())) - ALIASES
+        assert not [name for name in entries if id(found(name)) not in members], room
+
+
+def test_the_toctrees_list_every_page():
+    for index in (DOCS / "index.md", DOCS / "api" / "index.md", DOCS / "guides" / "index.md"):
+        trees = re.findall(r"```{toctree}\n(.*?)```", index.read_text(), re.DOTALL)
+        listed = [line for tree in trees for line in tree.split("\n") if line and line[0] != ":"]
+        pages = [page for end in ("md", "rst") for page in index.parent.glob(f"*.{end}")]
+        assert ":glob:" not in "".join(trees)
+        assert sorted(line for line in listed if "/" not in line) == sorted(
+            page.stem for page in pages if page != index
+        )
+
+
+def code():
+    """The code of the pages, of the README and of the examples."""
+    block = re.compile(r"```(?:python|{code-block} python)\n(.*?)```", re.DOTALL)
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:
+        yield page, "".join(block.findall(page.read_text()))
+    for script in (ROOT / "examples").rglob("*.py"):
+        yield script, script.read_text()
+
+
+def test_what_readers_are_shown_is_public():
+    """No underscored file is imported, and what is taken from a room is in the room's `__all__`."""
+    public = {name for name, _ in public_names()}
+    rooms = {name for name in pb.__all__ if inspect.ismodule(getattr(pb, name))}
+    for path, text in code():
+        assert not re.search(r"\bpartialbayes(?:\.\w+)*\._", text), path
+        used = {
+            name
+            for name in re.findall(r"(?<![\w.])pb\.(\w+(?:\.\w+)?)", text)
+            if name.split(".")[0] in rooms and "." in name
+        }
+        for room, names in re.findall(r"from partialbayes\.(\w+) import ([\w, ]+)", text):
+            used |= {f"{room}.{name.strip()}" for name in names.split(",")}
+        assert not used - public, path

@@ -9,6 +9,15 @@ from jaxtyping import Float
 
 from partialbayes.types import Fit
 
+__all__ = [
+    "CheckpointError",
+    "CollapseWarning",
+    "ShortfallWarning",
+    "StalledError",
+    "TableError",
+    "TrainingDivergedError",
+]
+
 
 class TrainingDivergedError(RuntimeError):
     """The loss became NaN or infinite, or every score on the way was.

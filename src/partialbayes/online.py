@@ -20,6 +20,12 @@ from partialbayes._utils.checks import as_key, require_instance, require_positiv
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
 
+__all__ = [
+    "OnlineState",
+    "start",
+    "update",
+]
+
 
 class OnlineState(NamedTuple):
     """A model that follows a stream; made by `start`, moved on by `online.update`.

@@ -18,6 +18,11 @@ from partialbayes._utils.checks import require_positive
 from partialbayes._utils.recipes import serializable_argument
 from partialbayes.types import Latent, PriorBuilder
 
+__all__ = [
+    "learned",
+    "sampled",
+]
+
 
 @serializable_argument
 class Learned(NamedTuple):

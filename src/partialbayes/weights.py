@@ -11,6 +11,16 @@ from jaxtyping import Array, Float
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Particles, Scalar
 
+__all__ = [
+    "effective_sample_size",
+    "reweight",
+    "uniform_log_weights",
+    "weighted_covariance",
+    "weighted_mean",
+    "weighted_quantile",
+    "weighted_variance",
+]
+
 
 def uniform_log_weights(num_particles: int) -> Float[Array, " particle"]:
     """Equal weights, log(1/J) each."""

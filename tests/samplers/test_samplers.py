@@ -80,7 +80,7 @@ def test_report_against_an_autoregression():
     for step in range(1, 4000):
         chains[:, step] = rho * chains[:, step - 1] + rng.normal(size=(4, 2))
     ones, none = jnp.ones((4000, 4)), jnp.zeros((4000, 4), bool)
-    diagnose = jax.jit(lambda chains: chain_report(chains, ones, none))
+    diagnose = jax.jit(lambda chains: chain_report(chains, ones, none, jnp.ones(4)))
     report = diagnose(jnp.asarray(chains, float))
     assert np.allclose(report.ess, 16000 * 0.2 / 1.8, rtol=0.2)
     assert np.allclose(report.r_hat, 1.0, atol=0.02)

@@ -10,7 +10,7 @@ from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._metropolis import adapted_metropolis, random_walk_metropolis
 from partialbayes.kernels._ornstein_uhlenbeck import ornstein_uhlenbeck
 from partialbayes.kernels._pcn import pcn
-from partialbayes.kernels._random_walk import identity, random_walk
+from partialbayes.kernels._random_walk import identity, moved_without_correction, random_walk
 
 __all__ = [
     "adapted_hamiltonian",
@@ -21,6 +21,7 @@ __all__ = [
     "hamiltonian",
     "identity",
     "mala",
+    "moved_without_correction",
     "ornstein_uhlenbeck",
     "pcn",
     "random_walk",

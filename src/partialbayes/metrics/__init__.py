@@ -7,6 +7,7 @@ below it.
 """
 
 from partialbayes.metrics._calibration import (
+    Reliability,
     adaptive_calibration_error,
     classwise_calibration_error,
     expected_calibration_error,
@@ -18,6 +19,7 @@ from partialbayes.metrics._evaluate import evaluate, over_particles
 from partialbayes.metrics._regression import interval_coverage, interval_width, mae, nlpd, pit, rmse
 
 __all__ = [
+    "Reliability",
     "accuracy",
     "adaptive_calibration_error",
     "auroc",

@@ -54,7 +54,9 @@ def hmc(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> sampler = pb.samplers.hmc(num_leapfrog_steps=5, num_warmup=10, num_draws=10)
+        >>> sampler = pb.samplers.hmc(
+        ...     num_leapfrog_steps=5, num_warmup=10, num_draws=10, num_particles=20
+        ... )
         >>> map_hmc = pb.two_stage(pb.map_estimate(model), sampler)
         >>> trained = pb.fit(map_hmc, (x, x), epochs=2, progress=False)
         >>> trained.posterior.particles.values.shape, trained.report.r_hat.shape
