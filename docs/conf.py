@@ -149,11 +149,7 @@ def public_names():
     for name in pb.__all__:
         member = getattr(pb, name)
         if inspect.ismodule(member):
-            inner = getattr(member, "__all__", None) or [
-                one
-                for one, value in vars(member).items()
-                if not one.startswith("_") and getattr(value, "__module__", "") == member.__name__
-            ]
+            inner = member.__all__
             alone += [one for one in inner if one not in pb.__all__]
             yield from (f"{name}.{one}" for one in inner)
         else:

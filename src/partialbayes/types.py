@@ -631,11 +631,11 @@ class ChainReport(NamedTuple):
         step_size: The step size of each chain.
     """
 
-    r_hat: Float[Array, "*member dim"]
-    ess: Float[Array, "*member dim"]
-    acceptance: Float[Array, "*member chain"]
-    divergences: Int[Array, "*member"]
-    step_size: Float[Array, "*member chain"]
+    r_hat: Float[Array, "... dim"]
+    ess: Float[Array, "... dim"]
+    acceptance: Float[Array, "... chain"]
+    divergences: Int[Array, "..."]
+    step_size: Float[Array, "... chain"]
 
 
 class LaplaceReport(NamedTuple):
@@ -647,9 +647,9 @@ class LaplaceReport(NamedTuple):
         gradient_norm: Length of the gradient at the mode, in units of the prior.
     """
 
-    log_evidence: Float[Array, "*member"]
-    clipped: Int[Array, "*member"]
-    gradient_norm: Float[Array, "*member"]
+    log_evidence: Float[Array, "..."]
+    clipped: Int[Array, "..."]
+    gradient_norm: Float[Array, "..."]
 
 
 class ImportanceReport(NamedTuple):
@@ -660,8 +660,8 @@ class ImportanceReport(NamedTuple):
         ess: Effective sample size of the weighted draws of the prior.
     """
 
-    log_evidence: Float[Array, "*member"]
-    ess: Float[Array, "*member"]
+    log_evidence: Float[Array, "..."]
+    ess: Float[Array, "..."]
 
 
 class TemperingReport(NamedTuple):
@@ -677,15 +677,15 @@ class TemperingReport(NamedTuple):
             average, for each random weight.
     """
 
-    log_evidence: Float[Array, "*member"]
-    standard_error: Float[Array, "*member"]
-    temperatures: Float[Array, "*member step"]
-    ess: Float[Array, "*member step"]
-    acceptance: Float[Array, "*member step"]
-    shortfall: Float[Array, "*member"]
+    log_evidence: Float[Array, "..."]
+    standard_error: Float[Array, "..."]
+    temperatures: Float[Array, "... step"]
+    ess: Float[Array, "... step"]
+    acceptance: Float[Array, "... step"]
+    shortfall: Float[Array, "..."]
 
     @property
-    def arrived(self) -> Bool[Array, "*member"]:
+    def arrived(self) -> Bool[Array, "..."]:
         """Whether the path got to the posterior."""
         return jnp.isfinite(self.log_evidence)
 
