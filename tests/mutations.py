@@ -311,7 +311,7 @@ MUTATIONS = [
             "moved @ axes.T",
             "moved @ axes",
             "statistical/test_forgetting.py",
-            "training/test_online.py",
+            "test_online.py",
         ),
     ),
     *_in(
@@ -704,7 +704,7 @@ MUTATIONS = [
         "samplers/_hmc.py",
         (
             "hmc-of-one-leapfrog-step",
-            '"num_integration_steps": num_leapfrog',
+            '"num_integration_steps": num_leapfrog_steps',
             '"num_integration_steps": 1',
             "samplers/test_samplers.py",
             "-khmc",
@@ -1213,19 +1213,19 @@ MUTATIONS = [
             "stream-as-large-as-its-memory",
             "filled = memory.mask.sum().astype(memory.scale.dtype)",
             "filled = jnp.asarray(capacity, memory.scale.dtype)",
-            "training/test_online.py",
+            "test_online.py",
         ),
         (
             "new-rows-with-a-scale-of-one",
             "new._replace(scale=filled / new.mask.sum().astype(filled.dtype))",
             "new._replace(scale=jnp.ones_like(filled))",
-            "training/test_online.py",
+            "test_online.py",
         ),
         (
             "new-rows-one-place-further",
             "jnp.cumsum(new.mask) - 1",
             "jnp.cumsum(new.mask)",
-            "training/test_online.py",
+            "test_online.py",
         ),
     ),
     *_in(

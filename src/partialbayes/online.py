@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import as_key, require_instance, require_positive_int
 from partialbayes.model._batch import as_batch, pad_to, padded_size
-from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report
+from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
 
 __all__ = [
     "OnlineState",
@@ -56,7 +56,7 @@ def start(
     *,
     memory: int = 1000,
     posterior: Posterior | None = None,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
 ) -> OnlineState:
     """Get ready to follow a stream.
 
@@ -105,7 +105,7 @@ def blank_state(
     like: Batch,
     memory: int,
     posterior: Posterior | None,
-    key: PRNGKey | int,
+    key: Seed,
 ) -> OnlineState:
     """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
     key = as_key(key)
@@ -228,8 +228,8 @@ def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:
     """The state with the ψ and particles of a posterior in it."""
     if algorithm.restart is None:
         raise ValueError(
-            "posterior: only ohsmc and map_estimate can go on from a posterior; start this method from "
-            "scratch, without it."
+            "posterior: this method cannot continue from a posterior (its `restart` is None); start it "
+            "from scratch, without one."
         )
     mine = jax.eval_shape(algorithm.posterior, state)
     if jax.tree.map(jnp.shape, posterior) != jax.tree.map(jnp.shape, mine):

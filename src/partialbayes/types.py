@@ -80,6 +80,7 @@ __all__ = [
     "Resampler",
     "Sampler",
     "Scalar",
+    "Seed",
     "Split",
     "Target",
     "TargetCdf",
@@ -89,6 +90,8 @@ __all__ = [
 
 PRNGKey: TypeAlias = Key[Array, ""]
 """A typed key of ``jax.random``."""
+Seed: TypeAlias = PRNGKey | int | np.integer
+"""What a user may pass as ``key=``: a typed key, or a whole number to make one from."""
 Phi: TypeAlias = Float[Array, " dim"]
 """The random weights of one particle."""
 Scalar: TypeAlias = Float[Array, ""]
@@ -166,6 +169,7 @@ class Params(NamedTuple):
     psi: Psi
 
 
+@runtime_checkable
 class NetworkInit(Protocol):
     """How the weights of a network start."""
 
@@ -173,6 +177,7 @@ class NetworkInit(Protocol):
         """Return the weights."""
 
 
+@runtime_checkable
 class NetworkApply(Protocol):
     """What a network computes."""
 
@@ -189,7 +194,7 @@ class Network(NamedTuple):
         output_axis: Which axis of a kernel counts the units it feeds: the last one as in Flax, or
             the first as in Equinox. The product of the others is the fan-in.
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
-            not, and they are in alphabetical order, layers cannot be chosen by position.
+            not, layers in a dictionary cannot be chosen by position.
         recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
 
     Example:
@@ -224,6 +229,7 @@ class Latent(NamedTuple):
     prior: PriorBuilder | None
 
 
+@runtime_checkable
 class LikelihoodParameters(Protocol):
     """From what a network computes to the parameters of the distribution of the targets."""
 
@@ -237,6 +243,7 @@ class LikelihoodParameters(Protocol):
         """
 
 
+@runtime_checkable
 class LikelihoodDensity(Protocol):
     """The log-density of each example."""
 
@@ -244,6 +251,7 @@ class LikelihoodDensity(Protocol):
         """Return log p(y_i) for each example."""
 
 
+@runtime_checkable
 class ObservedDensity(Protocol):
     """The log-density of the observed entries of each example, the others integrated out."""
 
@@ -253,6 +261,7 @@ class ObservedDensity(Protocol):
         """Return it; ``observed`` is true for the entries that are there."""
 
 
+@runtime_checkable
 class LikelihoodMoment(Protocol):
     """A mean, a variance or class probabilities, of each example."""
 
@@ -260,6 +269,7 @@ class LikelihoodMoment(Protocol):
         """Return it."""
 
 
+@runtime_checkable
 class LikelihoodSample(Protocol):
     """Draws of targets."""
 
@@ -267,6 +277,7 @@ class LikelihoodSample(Protocol):
         """Return one draw for each example."""
 
 
+@runtime_checkable
 class TargetCheck(Protocol):
     """A check of the targets that a user passes."""
 
@@ -279,6 +290,7 @@ class TargetCheck(Protocol):
         """
 
 
+@runtime_checkable
 class TargetCdf(Protocol):
     """P(Y ≤ y) of each entry of the targets."""
 
@@ -286,6 +298,7 @@ class TargetCdf(Protocol):
         """Return it."""
 
 
+@runtime_checkable
 class ParameterValues(Protocol):
     """The likelihood's own parameters by name, in their own units."""
 
@@ -348,6 +361,7 @@ class Moments(NamedTuple):
     variance: Phi
 
 
+@runtime_checkable
 class PriorSample(Protocol):
     """Draws from a prior."""
 
@@ -355,6 +369,7 @@ class PriorSample(Protocol):
         """Return ``num`` draws of φ; ``learned`` is what lives in ``psi.prior``."""
 
 
+@runtime_checkable
 class PriorDensity(Protocol):
     """The log-density of a prior."""
 
@@ -362,6 +377,7 @@ class PriorDensity(Protocol):
         """Return it at one φ; ``learned`` is what lives in ``psi.prior``."""
 
 
+@runtime_checkable
 class PriorMoments(Protocol):
     """Mean and variance of a prior."""
 
@@ -415,6 +431,7 @@ class Recipes(NamedTuple):
     prior: str | None = None
 
 
+@runtime_checkable
 class ModelInit(Protocol):
     """Where training starts."""
 
@@ -422,6 +439,7 @@ class ModelInit(Protocol):
         """Return a fresh (or the pretrained) starting point."""
 
 
+@runtime_checkable
 class ModelLogLikelihood(Protocol):
     """The log-likelihood of a batch, row by row."""
 
@@ -429,6 +447,7 @@ class ModelLogLikelihood(Protocol):
         """Return log p(y_i | φ; ψ) of each row, zero on masked ones."""
 
 
+@runtime_checkable
 class ModelOutputs(Protocol):
     """What a model computes at inputs."""
 
@@ -520,6 +539,7 @@ def _no_memory(dim: int, /) -> PyTree:
     return ()
 
 
+@runtime_checkable
 class KernelInit(Protocol):
     """The memory a kernel starts with."""
 
@@ -527,6 +547,7 @@ class KernelInit(Protocol):
         """Return it, for a φ of ``dim`` weights."""
 
 
+@runtime_checkable
 class KernelStep(Protocol):
     """One move of the whole cloud."""
 
@@ -710,6 +731,7 @@ class Sampler(Protocol):
         """
 
 
+@runtime_checkable
 class AlgorithmInit(Protocol):
     """The state an algorithm starts with."""
 
@@ -717,6 +739,7 @@ class AlgorithmInit(Protocol):
         """Return the state before the first step."""
 
 
+@runtime_checkable
 class AlgorithmStep(Protocol):
     """One step of training."""
 
@@ -730,6 +753,7 @@ class AlgorithmStep(Protocol):
         """
 
 
+@runtime_checkable
 class AlgorithmPosterior(Protocol):
     """What an algorithm has learned so far."""
 
@@ -737,6 +761,7 @@ class AlgorithmPosterior(Protocol):
         """Return ψ and the particles of a state."""
 
 
+@runtime_checkable
 class AlgorithmFinish(Protocol):
     """Second stages, run once after training."""
 
@@ -752,6 +777,7 @@ class AlgorithmFinish(Protocol):
         """
 
 
+@runtime_checkable
 class AlgorithmRestart(Protocol):
     """How an algorithm continues from a posterior."""
 

@@ -1,8 +1,5 @@
 """Kernels as a user meets them: errors, and the plug for BlackJAX."""
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import partialbayes as pb
@@ -29,37 +26,6 @@ def test_a_prior_that_is_not_normal_is_refused_when_built(kernel):
     model = ORACLE.model._replace(prior=ORACLE.model.prior._replace(normal=False))
     with pytest.raises(ValueError, match="needs a normal prior"):
         pb.ohsmc(model, kernel=kernel)
-
-
-GRADIENT_KERNELS = {
-    "mala": pb.kernels.mala(0.01),
-    "hamiltonian": pb.kernels.hamiltonian(0.01, 2),
-    "unadjusted_langevin": pb.kernels.unadjusted_langevin(0.01),
-}
-
-
-@pytest.mark.parametrize("name", GRADIENT_KERNELS)
-def test_likelihood_that_jax_cannot_differentiate(name):
-    def log_density(parameters, targets):
-        def on_the_host(mean):
-            return np.asarray(-0.5 * np.square(mean), np.float32)
-
-        shape = jax.ShapeDtypeStruct(parameters.mean.shape, jnp.float32)
-        return jax.pure_callback(
-            on_the_host, shape, parameters.mean - targets, vmap_method="broadcast_all"
-        )
-
-    with pytest.raises(ValueError, match=f"{name} needs the gradient .* cannot differentiate"):
-        fit_with(with_likelihood(log_density), GRADIENT_KERNELS[name])
-
-
-@pytest.mark.parametrize("name", GRADIENT_KERNELS)
-def test_likelihood_whose_gradient_is_zero(name):
-    def log_density(parameters, targets):
-        return -jnp.abs(jnp.round(parameters.mean) - targets)
-
-    with pytest.raises(ValueError, match=f"{name} needs the gradient .* zero everywhere"):
-        fit_with(with_likelihood(log_density), GRADIENT_KERNELS[name])
 
 
 def test_an_error_of_the_users_own_is_not_hidden():

@@ -379,8 +379,8 @@ def test_last_layer_of_trained_weights_whatever_their_names():
     def apply(params, x):
         return x @ params["trunk"]["w"] @ params["head"]["w"]
 
-    as_written = pb.partial_bnn(pb.from_params(weights, apply), pb.subsets.layer(-1), pb.gaussian())
-    assert as_written.split.dim == 4
+    as_written = pb.from_params(weights, apply, ordered=True)
+    assert pb.partial_bnn(as_written, pb.subsets.layer(-1), pb.gaussian()).split.dim == 4
     sorted_by_jax = pb.from_params(jax.tree.map(lambda leaf: leaf, weights), apply)
     with pytest.raises(
         ValueError, match=r"which layer comes first is not known.*choose by path.*'head/"

@@ -44,18 +44,17 @@ def test_selections(selection, expected):
     assert chosen(selection) == expected
 
 
-def test_layers_are_counted_in_the_order_of_definition():
+def test_layers_are_counted_where_their_order_is_known():
     params = {"stem": {"kernel": jnp.ones(2)}, "body": {"kernel": jnp.ones(3)}, "a": jnp.ones(4)}
-    assert chosen(pb.subsets.layer(0), params) == {"stem/kernel": 2}
-    assert chosen(pb.subsets.output_layer(), params) == {"a": 4}
-    # The model sees the order too, although tracing sorts dictionaries.
-    network = pb.from_params(params, lambda params, x: x)
+    network = pb.from_params(params, lambda params, x: x, ordered=True)
     assert pb.partial_bnn(network, pb.subsets.layer(0), pb.gaussian()).split.dim == 2
-    # Numbers count as numbers where the order of definition is lost.
-    many = {f"Dense_{i}": {"kernel": jnp.ones(i + 1)} for i in range(12)}
-    sorted_by_name = {name: many[name] for name in sorted(many)}
-    assert chosen(pb.subsets.layer(-1), sorted_by_name) == {"Dense_11/kernel": 12}
-    assert chosen(pb.subsets.layer(2), sorted_by_name) == {"Dense_2/kernel": 3}
+    assert pb.partial_bnn(network, pb.subsets.output_layer(), pb.gaussian()).split.dim == 4
+    in_a_list = [{"kernel": jnp.ones(2)}, {"kernel": jnp.ones(3)}]
+    assert chosen(pb.subsets.layer(1), in_a_list) == {"1/kernel": 3}
+    with pytest.raises(
+        ValueError, match=r"which JAX sorts by name.*from_params\(\.\.\., ordered=True\)"
+    ):
+        chosen(pb.subsets.layer(0), params)
 
 
 def test_normalization_scales():

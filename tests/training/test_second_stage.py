@@ -86,3 +86,13 @@ def test_a_trainer_goes_on_from_the_posterior_of_the_first_stage():
     )
     with pytest.raises(ValueError, match="cannot start from a posterior"):
         pb.training.continue_training(pb.algorithms.sgld(model), num_steps=1)
+
+
+def test_a_seed_may_be_a_number_of_numpy():
+    start = FIRST.posterior(FIRST.init(jax.random.key(0)))
+    sampler = pb.samplers.laplace(num_particles=4)
+    one, other = (
+        pb.training.second_stage(sampler, ORACLE.model, start, DATA, key=seed)[0]
+        for seed in (np.int64(1), 1)
+    )
+    assert same(one.particles, other.particles)

@@ -48,7 +48,9 @@ def drive(
     Returns:
         The carry and the steps done.
     """
-    carry = advance(carry, done, done)  # no steps: compiles, so that the first piece is timed right
+    # No steps: arrays on the device compile here, so that the first piece is timed right. A source that
+    # is read from outside compiles at its first batch, and its first piece is one step.
+    carry = advance(carry, done, done)
     piece = 1
     shared = is_shared(carry.best_step)
     quiet = not progress or (shared and jax.process_index() > 0)

@@ -25,7 +25,7 @@ def require_positive_int(name: str, value: Any, remedy: str) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
 
 
-def as_key(key: Key[Array, "*runs"] | int) -> Key[Array, "*runs"]:
+def as_key(key: Key[Array, "*runs"] | int | np.integer) -> Key[Array, "*runs"]:
     """Return a typed key, made from a whole number where one is given."""
     return jax.random.key(key) if isinstance(key, int | np.integer) else key
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 from jax.extend.core import ClosedJaxpr, Literal
 
+from partialbayes._utils.compat import evaluate, is_jit
+
 Result = TypeVar("Result")
 
 
@@ -86,7 +88,7 @@ def _walk(
         arguments = [read(atom) for atom in equation.invars]
         if not any(isinstance(argument, _Slot) for argument in arguments):
             results = evaluate(equation, arguments)
-        elif equation.primitive.name in ("jit", "pjit"):
+        elif is_jit(equation):
             # Look inside: part of a compiled function may still be free of φ.
             results = _walk(equation.params["jaxpr"], arguments, tape, counter)
         else:
@@ -95,12 +97,3 @@ def _walk(
             tape.append(_Operation(equation, arguments, results))
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]
-
-
-def evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
-    """The results of one operation of a traced function."""
-    bound = equation.primitive.get_bind_params(equation.params)
-    # Older JAX gives the functions a primitive calls apart from its other parameters.
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    results = equation.primitive.bind(*functions, *arguments, **params)
-    return list(results) if equation.primitive.multiple_results else [results]

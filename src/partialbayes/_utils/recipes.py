@@ -82,7 +82,7 @@ def _encode(value: Any) -> Any:
         return value
     if isinstance(value, jax.core.Tracer):
         raise _NoRecipeError
-    if type(value).__name__ in _MARKERS:
+    if type(value) in _MARKERS.values():
         return {"marker": type(value).__name__, "fields": [_encode(field) for field in value]}
     if getattr(value, "recipe", None) is not None:
         return {"recipe": json.loads(value.recipe)}
@@ -115,7 +115,7 @@ def _decode(value: Any) -> Any:
     if "function" in value:
         function = _activation(value["function"])
         if function is None:
-            raise ValueError(f"this version of JAX has no activation {value['function']!r}.")
+            raise ValueError(f"this version of partialbayes knows no activation {value['function']!r}.")
         return function
     recipe = value["recipe"]
     builder = _named(_BUILDERS, recipe["builder"])
@@ -128,7 +128,17 @@ def _named(known: Mapping[str, Any], name: str) -> Any:
     return known[name]
 
 
+_ACTIVATIONS = {
+    function.__name__: function
+    for function in (
+        *(jax.nn.celu, jax.nn.elu, jax.nn.gelu, jax.nn.hard_sigmoid, jax.nn.hard_silu, jax.nn.hard_tanh),
+        *(jax.nn.leaky_relu, jax.nn.log_sigmoid, jax.nn.mish, jax.nn.relu, jax.nn.relu6, jax.nn.selu),
+        *(jax.nn.sigmoid, jax.nn.silu, jax.nn.soft_sign, jax.nn.softplus, jax.nn.squareplus),
+        *(jnp.tanh, jnp.sin, jnp.cos, jnp.square),
+    )
+}
+
+
 def _activation(name: str) -> Any:
-    """A function of `jax.nn` or `jax.numpy` by its name; None if there is none."""
-    found = getattr(jax.nn, name, None) or getattr(jnp, name, None)
-    return found if callable(found) and not inspect.isclass(found) else None
+    """Return an activation by its name; None if it is not one of those a file may name."""
+    return _ACTIVATIONS.get(name)

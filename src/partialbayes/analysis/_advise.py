@@ -46,6 +46,7 @@ from partialbayes.types import (
     Posterior,
     PriorBuilder,
     PRNGKey,
+    Seed,
 )
 
 pass
@@ -65,7 +66,7 @@ def advise(
     num_particles: int = 100,
     kernel: Kernel | None = None,
     optimizer: optax.GradientTransformation | None = None,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
     progress: bool = True,
 ) -> SubsetComparison:
     """Try which weights of a network should be random, and recommend the fewest that do well.

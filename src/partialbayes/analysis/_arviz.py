@@ -19,7 +19,7 @@ from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey
+from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey, Seed
 
 
 def to_arviz(
@@ -28,7 +28,7 @@ def to_arviz(
     data: Any = None,
     *,
     num_draws: int | None = None,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
     chunks: Chunks | None = None,
 ) -> Any:
     """Draws of φ as ArviZ holds them: ``InferenceData``, or from its version 1 a ``DataTree``.

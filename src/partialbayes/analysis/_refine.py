@@ -23,7 +23,7 @@ from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
 from partialbayes.training._second_stage import raise_if_stalled, second_stage
-from partialbayes.types import Chunks, Kernel, Model, Posterior, PRNGKey, Scalar
+from partialbayes.types import Chunks, Kernel, Model, Posterior, Scalar, Seed
 
 # One object per setting, so that a second run with another key need not be compiled again.
 _sampler = lru_cache(maxsize=16)(tempered_smc)
@@ -85,7 +85,7 @@ def refine(
     temperatures: Sequence[float] | Float[np.ndarray, " step"] | None = None,
     max_steps: int = 100,
     validation: Any = None,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
     mesh: Mesh | None = None,
 ) -> Refined:
     """Sample p(φ | data; ψ̂) exactly, and say how far the particles of ``posterior`` were from it.

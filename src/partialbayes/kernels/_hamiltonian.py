@@ -25,7 +25,6 @@ from jaxtyping import Array, Float
 from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._metropolis import regular_covariance
-from partialbayes.kernels._requirements import with_gradients
 from partialbayes.types import (
     Kernel,
     LogDensity,
@@ -81,7 +80,7 @@ def hamiltonian(
         length = jnp.asarray(step_size, phi.dtype)
         return blackjax.hmc.build_kernel()(key, state, log_density, length, inverse, num_leapfrog_steps)
 
-    return with_gradients("hamiltonian", from_mcmc(ParticleKernel(init, step), num_steps))
+    return from_mcmc(ParticleKernel(init, step), num_steps)
 
 
 def adapted_hamiltonian(

@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, PyTree
 from partialbayes._utils.checks import require_positive
 from partialbayes.feynman_kac._random import antithetic
 from partialbayes.kernels._lift import from_mcmc
-from partialbayes.kernels._requirements import with_gradients
 from partialbayes.types import Kernel, LogDensity, Moved, ParticleKernel, Particles, Phi, PRNGKey, Target
 
 
@@ -61,8 +60,7 @@ def unadjusted_langevin(
         drift = 0.5 * spread * jax.grad(log_density)(phi)
         return _Position(phi + drift + jnp.sqrt(spread) * noise), ()
 
-    move = from_mcmc(ParticleKernel(init, step), num_steps)._replace(keeps_target=False)
-    return with_gradients("unadjusted_langevin", move)
+    return from_mcmc(ParticleKernel(init, step), num_steps)._replace(keeps_target=False)
 
 
 def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Kernel:
@@ -90,7 +88,7 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
         log_correction = jnp.sum(spread * jnp.square(slope) / 8.0 - 0.5 * slope * shift, axis=1)
         return Moved(values + shift, log_correction, jnp.ones((), values.dtype), state)
 
-    return with_gradients("guided_langevin", Kernel(step, keeps_target=False))
+    return Kernel(step, keeps_target=False)
 
 
 def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
@@ -122,4 +120,4 @@ def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
         half = 0.5 * jnp.asarray(variance, state.position.dtype)
         return blackjax.mala.build_kernel()(key, state, log_density, half)
 
-    return with_gradients("mala", from_mcmc(ParticleKernel(init, step), num_steps))
+    return from_mcmc(ParticleKernel(init, step), num_steps)

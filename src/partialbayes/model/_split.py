@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -151,21 +150,17 @@ def defined_order(params: PyTree) -> list[str]:
 
 
 def order_is_known(tree: PyTree, inside: bool = False) -> bool:
-    """Whether the order of the layers can be told from the tree.
+    """Return whether layers can be counted: no dictionary holds more than one of them.
 
-    Layers of a dictionary in alphabetical order (as any function of JAX returns it) can be told only
-    by numbers in their names.
+    JAX sorts dictionaries by name, so the order of their entries is that of definition only where the
+    adapter of a library says so (`Network.ordered`).
     """
-    children = jax.tree.leaves(tree, is_leaf=lambda node: node is not tree)
     if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
         return True
-    if isinstance(tree, dict):
-        names = list(map(str, tree))
+    children = jax.tree.leaves(tree, is_leaf=lambda node: node is not tree)
+    if isinstance(tree, dict) and len(tree) > 1:
         arrays = all(jax.tree_util.treedef_is_leaf(jax.tree.structure(child)) for child in children)
-        one_layer = arrays and (inside or all(name in WEIGHT_NAMES for name in names))
-        stems = {re.sub(r"\d+", "", name) for name in names}
-        if not one_layer and len(stems) > 1 and names == sorted(names):
-            return False
+        return arrays and (inside or all(str(name) in WEIGHT_NAMES for name in tree))
     return all(order_is_known(child, inside=True) for child in children)
 
 
@@ -188,20 +183,10 @@ def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tu
         yield prefix
         return
     if isinstance(tree, dict):
-        names = list(tree)
-        # Keys in alphabetical order say nothing about the order of definition (JAX sorts what it
-        # traces), but numbers in them do: layer_2 comes before layer_10.
-        by_number = names == sorted(names, key=str)
-        place = {name: _natural(name) if by_number else index for index, name in enumerate(names)}
+        place = {name: index for index, name in enumerate(tree)}
         children = sorted(children, key=lambda child: place[child[0][0].key])
     for path, child in children:
         yield from _in_defined_order(child, (*prefix, *path))
-
-
-def _natural(name: Any) -> list[tuple[int, str]]:
-    """A sort key that compares the digits in a name as numbers."""
-    pieces = re.split(r"(\d+)", str(name))
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
 
 
 def _fan_in(shape: tuple[int, ...], output_axis: int) -> int:

@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import PyTree
 
 from partialbayes._utils.checks import require_instance
-from partialbayes._utils.jaxprs import evaluate
+from partialbayes._utils.compat import evaluate, is_jit
 from partialbayes.types import Network
 
 
@@ -50,7 +50,7 @@ def _walk(closed: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
         inputs = [read(atom) for atom in equation.invars]
         if equation.primitive.name == "dot_general":
             results = [_product(equation, inputs)]
-        elif equation.primitive.name in ("jit", "pjit"):
+        elif is_jit(equation):
             results = _walk(equation.params["jaxpr"], inputs)
         else:
             results = evaluate(equation, inputs)

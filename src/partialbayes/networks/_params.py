@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 from jaxtyping import PyTree
 
-from partialbayes.types import Network
+from partialbayes.types import Network, NetworkApply
 
 
 def from_params(
-    params: PyTree, apply: Callable[[PyTree, PyTree], PyTree], *, output_axis: int = -1
+    params: PyTree, apply: NetworkApply, *, output_axis: int = -1, ordered: bool = False
 ) -> Network:
     """A network from its weights, any pytree of arrays, and what it computes with them.
 
@@ -21,6 +19,8 @@ def from_params(
         params: The weights, where training starts. Integers among them stay as they are.
         apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
         output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
+        ordered: Whether the dictionaries in ``params`` are in the order of the layers, so that layers
+            can be chosen by position. JAX sorts the dictionaries it returns by name.
 
     Raises:
         TypeError: ``apply`` is not a function.
@@ -37,4 +37,4 @@ def from_params(
         raise TypeError(f"apply must be a function (params, inputs) -> outputs, not {type(apply)}.")
     if not jax.tree.leaves(params):
         raise ValueError("params holds no array; pass the weights of the network.")
-    return Network(lambda key: params, apply, output_axis)
+    return Network(lambda key: params, apply, output_axis, ordered)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils.checks import num_rows, require_positive_int
+from partialbayes._utils.compat import detect_cluster, distributed_store
 
 
 def initialize(
@@ -84,12 +85,7 @@ def _find_cluster(
     coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
 ) -> tuple[str, int, int, Any]:
     """Where and who: what was passed, and for the rest what JAX can find out."""
-    from jax._src.clusters import ClusterEnv  # JAX asks it too, but does not tell the address
-
-    found: Any = ClusterEnv.auto_detect_unset_distributed_params(
-        coordinator, num_processes, process_id, None, None, timeout
-    )
-    address, count, number, devices = found
+    address, count, number, devices = detect_cluster(coordinator, num_processes, process_id, timeout)
     named = {"coordinator": address, "num_processes": count, "process_id": number}
     for name, value in named.items():
         if value is None:
@@ -120,9 +116,7 @@ def _require_reachable(address: str, timeout: int) -> None:
 
 def _require_same_versions(count: int, number: int, timeout: int) -> None:
     """Process 0 compares, and all hear of it."""
-    from jax._src.distributed import global_state  # the store needs no devices to work
-
-    client: Any = global_state.client
+    client = distributed_store()
     milliseconds = 1000 * timeout
     own = f"partialbayes {metadata.version('partialbayes')} and JAX {jax.__version__}"
     same = "the same"

@@ -20,7 +20,7 @@ from partialbayes.likelihoods._common import match_shape
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Chunks, Model, Particles, Posterior, PRNGKey
+from partialbayes.types import Chunks, Model, Particles, Posterior, PRNGKey, Seed
 from partialbayes.weights import weighted_quantile
 
 _ENOUGH_SAMPLES = 2000  # where a likelihood has no closed form
@@ -194,7 +194,7 @@ class Predictive:
         low, high = self.quantile([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
         return low, high
 
-    def sample(self, key: PRNGKey | int, num: int) -> PyTree:
+    def sample(self, key: Seed, num: int) -> PyTree:
         """Draws of new targets, along a leading axis.
 
         One draw takes the same particle for every row, so that it is a draw of the whole function

@@ -126,8 +126,9 @@ def layer(*indices: int) -> Subset:
         if not all(leaf.ordered for leaf in leaves):
             raise ValueError(
                 "stochastic: which layer comes first is not known, because the weights are in a "
-                "dictionary sorted by name, as JAX returns it; choose by path, for example "
-                f"{names[0] + '/**'!r} among {', '.join(map(repr, names))}."
+                "dictionary, which JAX sorts by name; choose by path, for example "
+                f"{names[0] + '/**'!r} among {', '.join(map(repr, names))}; or, if the dictionary is in "
+                "the order of the layers, say so by from_params(..., ordered=True)."
             )
         for index in indices:
             if not -len(names) <= index < len(names):

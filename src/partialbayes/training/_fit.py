@@ -30,7 +30,7 @@ from partialbayes.parallel._mesh import as_mesh, require_divisible
 from partialbayes.parallel._sharding import put_on_mesh, use_mesh
 from partialbayes.training._diagnostics import remedy, warn_of_collapse
 from partialbayes.training._second_stage import raise_if_stalled
-from partialbayes.types import Algorithm, Batch, Fit, History, Model, Posterior, PRNGKey
+from partialbayes.types import Algorithm, Batch, Fit, History, Model, Posterior, PRNGKey, Seed
 
 
 def fit(
@@ -41,7 +41,7 @@ def fit(
     batch_size: int | None = None,
     validation: Any = None,
     evaluate_every: int | None = None,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
     progress: bool = True,
     checkpoint: Checkpoints | str | Path | None = None,
     resume: bool = False,

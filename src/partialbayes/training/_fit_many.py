@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -40,7 +41,7 @@ def fit_many(
     evaluate_every: int | None = None,
     key: PRNGKey | Key[Array, " run"] | int = 0,
     progress: bool = True,
-    checkpoint: Checkpoints | str | None = None,
+    checkpoint: Checkpoints | str | Path | None = None,
     resume: bool = False,
     validation_particles: int | None = None,
     patience: int | None = None,

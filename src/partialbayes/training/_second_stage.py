@@ -32,6 +32,7 @@ from partialbayes.types import (
     PRNGKey,
     Report,
     Sampler,
+    Seed,
     TemperingReport,
 )
 
@@ -60,7 +61,8 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
     restart = algorithm.restart
     if restart is None:
         raise ValueError(
-            "algorithm cannot start from a posterior; use swag, map_estimate or ohsmc as second stage."
+            "algorithm cannot start from a posterior (its `restart` is None); use one that can, such as "
+            "swag."
         )
 
     def sample(
@@ -93,7 +95,7 @@ def second_stage(
     posterior: Posterior,
     data: Any,
     *,
-    key: PRNGKey | int = 0,
+    key: Seed = 0,
     mesh: Mesh | None = None,
 ) -> tuple[Posterior, Report]:
     """Run a sampler on a posterior at hand, so as not to train again for each sampler.

@@ -74,7 +74,7 @@ def test_errors():
     with pytest.raises(ValueError, match="replays must be a whole number"):
         pb.online.update(follower, rows(0, 20), replays=-1)
     posterior = follower.posterior
-    with pytest.raises(ValueError, match="only ohsmc and map_estimate can go on"):
+    with pytest.raises(ValueError, match="cannot continue from a posterior"):
         pb.online.start(pb.algorithms.svgd(ORACLE.model), DATA, posterior=posterior)
     with pytest.raises(ValueError, match="use the num_particles and the model of the posterior"):
         pb.online.start(pb.ohsmc(ORACLE.model, num_particles=7), DATA, posterior=posterior)
