@@ -32,7 +32,7 @@ def test_the_wheel_is_the_package_and_nothing_else(wheel):
     }
     assert not [name for name in names if name.endswith((".pyc", ".csv", ".png"))]
     assert "partialbayes/py.typed" in names
-    assert wheel.stat().st_size < 400_000
+    assert wheel.stat().st_size < 300_000
 
 
 def readme_code():
