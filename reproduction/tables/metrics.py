@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from partialbayes.metrics._registry import EXPLAINED
+from partialbayes.metrics._registry import SCORES
 
 
 class Metric(NamedTuple):
@@ -26,7 +26,7 @@ class Metric(NamedTuple):
     @property
     def meaning(self) -> str:
         """What it means, in the words of the library where it has some."""
-        return self.explanation or EXPLAINED.get(self.evaluated, "")
+        return self.explanation or (SCORES[self.evaluated].meaning if self.evaluated else "")
 
 
 METRICS = {

@@ -108,8 +108,7 @@ Report: TypeAlias = PyTree
 class LogDensity(Protocol):
     """A log-density of φ, up to a constant."""
 
-    def __call__(self, phi: Phi, /) -> Scalar:
-        """Return the log-density at one φ."""
+    def __call__(self, phi: Phi, /) -> Scalar: ...
 
 
 class Particles(NamedTuple):
@@ -173,16 +172,14 @@ class Params(NamedTuple):
 class NetworkInit(Protocol):
     """How the weights of a network start."""
 
-    def __call__(self, key: PRNGKey, /) -> PyTree:
-        """Return the weights."""
+    def __call__(self, key: PRNGKey, /) -> PyTree: ...
 
 
 @runtime_checkable
 class NetworkApply(Protocol):
     """What a network computes."""
 
-    def __call__(self, params: PyTree, inputs: PyTree, /) -> PyTree:
-        """Return the outputs at these inputs, row by row."""
+    def __call__(self, params: PyTree, inputs: PyTree, /) -> PyTree: ...
 
 
 class Network(NamedTuple):
@@ -247,8 +244,7 @@ class LikelihoodParameters(Protocol):
 class LikelihoodDensity(Protocol):
     """The log-density of each example."""
 
-    def __call__(self, parameters: PyTree, targets: PyTree, /) -> Float[Array, " example"]:
-        """Return log p(y_i) for each example."""
+    def __call__(self, parameters: PyTree, targets: PyTree, /) -> Float[Array, " example"]: ...
 
 
 @runtime_checkable
@@ -265,16 +261,14 @@ class ObservedDensity(Protocol):
 class LikelihoodMoment(Protocol):
     """A mean, a variance or class probabilities, of each example."""
 
-    def __call__(self, parameters: PyTree, /) -> Float[Array, "example ..."]:
-        """Return it."""
+    def __call__(self, parameters: PyTree, /) -> Float[Array, "example ..."]: ...
 
 
 @runtime_checkable
 class LikelihoodSample(Protocol):
     """Draws of targets."""
 
-    def __call__(self, key: PRNGKey, parameters: PyTree, /) -> PyTree:
-        """Return one draw for each example."""
+    def __call__(self, key: PRNGKey, parameters: PyTree, /) -> PyTree: ...
 
 
 @runtime_checkable
@@ -294,16 +288,14 @@ class TargetCheck(Protocol):
 class TargetCdf(Protocol):
     """P(Y ≤ y) of each entry of the targets."""
 
-    def __call__(self, parameters: PyTree, targets: Array, /) -> Float[Array, "example ..."]:
-        """Return it."""
+    def __call__(self, parameters: PyTree, targets: Array, /) -> Float[Array, "example ..."]: ...
 
 
 @runtime_checkable
 class ParameterValues(Protocol):
     """The likelihood's own parameters by name, in their own units."""
 
-    def __call__(self, learned: PyTree, latent: dict[str, Array], /) -> dict[str, Array]:
-        """Return them: what a learned variance has become, say."""
+    def __call__(self, learned: PyTree, latent: dict[str, Array], /) -> dict[str, Array]: ...
 
 
 class Likelihood(NamedTuple):
@@ -407,8 +399,7 @@ class Prior(NamedTuple):
 class PriorBuilder(Protocol):
     """A prior before it is known which weights it is a prior of."""
 
-    def __call__(self, split: Split, /) -> Prior:
-        """Return the prior of these weights."""
+    def __call__(self, split: Split, /) -> Prior: ...
 
 
 class Chunks(NamedTuple):
@@ -435,8 +426,7 @@ class Recipes(NamedTuple):
 class ModelInit(Protocol):
     """Where training starts."""
 
-    def __call__(self, key: PRNGKey, /) -> Params:
-        """Return a fresh (or the pretrained) starting point."""
+    def __call__(self, key: PRNGKey, /) -> Params: ...
 
 
 @runtime_checkable
@@ -451,8 +441,7 @@ class ModelLogLikelihood(Protocol):
 class ModelOutputs(Protocol):
     """What a model computes at inputs."""
 
-    def __call__(self, phi: Phi, psi: Psi, inputs: PyTree, /) -> PyTree:
-        """Return it, row by row."""
+    def __call__(self, phi: Phi, psi: Psi, inputs: PyTree, /) -> PyTree: ...
 
 
 class Model(NamedTuple):
@@ -735,8 +724,7 @@ class Sampler(Protocol):
 class AlgorithmInit(Protocol):
     """The state an algorithm starts with."""
 
-    def __call__(self, key: PRNGKey, /) -> Any:
-        """Return the state before the first step."""
+    def __call__(self, key: PRNGKey, /) -> Any: ...
 
 
 @runtime_checkable
@@ -757,8 +745,7 @@ class AlgorithmStep(Protocol):
 class AlgorithmPosterior(Protocol):
     """What an algorithm has learned so far."""
 
-    def __call__(self, state: Any, /) -> Posterior:
-        """Return ψ and the particles of a state."""
+    def __call__(self, state: Any, /) -> Posterior: ...
 
 
 @runtime_checkable

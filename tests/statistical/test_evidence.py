@@ -9,7 +9,7 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.annealing import as_exponents, posterior_family
-from partialbayes.feynman_kac._evidence import kinship
+from partialbayes.feynman_kac._evidence import log_unrelated
 from partialbayes.feynman_kac._feynman_kac import keep_chains, relative_variance, resample_move, run_path
 from partialbayes.model._batch import full_batch
 from partialbayes.types import Particles
@@ -107,7 +107,9 @@ def test_it_is_one_once_a_single_family_is_left():
 
 def test_kinship_is_the_sum_of_squared_shares_of_families():
     log_weights = jnp.log(jnp.array([0.1, 0.2, 0.3, 0.4]))
-    assert jnp.allclose(kinship(log_weights, jnp.array([0, 0, 3, 1]), 4), 0.3**2 + 0.3**2 + 0.4**2)
+    assert jnp.allclose(
+        log_unrelated(log_weights, jnp.array([0, 0, 3, 1]), 4), jnp.log(1.0 - (0.3**2 + 0.3**2 + 0.4**2))
+    )
 
 
 def test_evidence_from_runs_covers_the_truth():

@@ -19,6 +19,13 @@ def require_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be positive and finite, not {value!r}.")
 
 
+def require_probability(name: str, value: Any, remedy: str) -> None:
+    """Refuse numbers outside (0, 1); traced values pass unchecked."""
+    require_positive(name, value)
+    if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) < 1):
+        raise ValueError(f"{name} must be a probability below 1, not {value!r}; {remedy}")
+
+
 def require_positive_int(name: str, value: Any, remedy: str) -> None:
     """Refuse anything but a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:

@@ -12,21 +12,6 @@ import numpy as np
 
 from partialbayes.errors import CheckpointError, TableError
 
-_TITLES = {
-    "nlpd": "NLPD",
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "crps": "CRPS",
-    "coverage": "coverage of 90 % intervals",
-    "width": "width of 90 % intervals",
-    "rmse_over_particles": "RMSE over particles",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "classwise_ece": "class-wise ECE",
-    "adaptive_ece": "adaptive ECE",
-    "ece_over_particles": "ECE over particles",
-}
-
 
 def _log_lines() -> None:
     """What the library logs, as plain lines on standard error."""
@@ -174,6 +159,7 @@ def evaluate(command: Any) -> int:
     """Print the scores of a model on a table."""
     from partialbayes import metrics
     from partialbayes.estimators import _tables as tables
+    from partialbayes.metrics._registry import SCORES
 
     estimator, schema = _load(command.model)
     rows, targets = tables.targets_of(tables.read_table(command.data), schema)
@@ -181,7 +167,7 @@ def evaluate(command: Any) -> int:
         targets = _number(targets, estimator.classes_, schema.target)
     scores = metrics.evaluate(estimator.predictive(tables.encode(rows, schema)), targets)
     for name, value in scores.items():
-        _tell(f"{_TITLES.get(name, name.replace('_', ' ')):<27} {value:.4f}")
+        _tell(f"{SCORES[name].title:<27} {value:.4f}")
     return 0
 
 

@@ -52,19 +52,6 @@ class Evidence(NamedTuple):
     standard_error: Scalar
 
 
-def kinship(
-    log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
-) -> Scalar:
-    """S = Σ_k A_k², the chance that two particles drawn by weight have the same founder.
-
-    Args:
-        log_weights: Normalized.
-        founders: The founder of each particle, in 0 … ``num_founders`` − 1.
-        num_founders: N, the number of independent draws the run started from.
-    """
-    return jnp.square(_shares(log_weights, founders, num_founders)).sum()
-
-
 def _shares(
     log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
 ) -> Float[Array, " founder"]:

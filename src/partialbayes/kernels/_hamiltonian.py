@@ -18,11 +18,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._metropolis import regular_covariance
 from partialbayes.types import (
@@ -107,12 +106,7 @@ def adapted_hamiltonian(
     """
     require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=8.")
     require_positive_int("num_steps", num_steps, "how many trajectories each particle makes.")
-    require_positive("target_acceptance", target_acceptance)
-    if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
-        raise ValueError(
-            f"target_acceptance must be a probability below 1, not {target_acceptance!r}; "
-            "for example 0.8."
-        )
+    require_probability("target_acceptance", target_acceptance, "for example 0.8.")
 
     def init(dim: int) -> Scalar:
         return jnp.zeros((), jnp.result_type(float))

@@ -12,10 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.feynman_kac._random import antithetic, normal
 from partialbayes.kernels._lift import advance
 from partialbayes.types import (
@@ -56,12 +55,7 @@ def adapted_metropolis(
         >>> kernel = pb.kernels.adapted_metropolis(num_steps=10)
     """
     require_positive_int("num_steps", num_steps, "how often each particle moves.")
-    require_positive("target_acceptance", target_acceptance)
-    if not isinstance(target_acceptance, jax.core.Tracer) and np.any(np.asarray(target_acceptance) >= 1):
-        raise ValueError(
-            f"target_acceptance must be a probability below 1, not {target_acceptance!r}; "
-            "for example 0.234."
-        )
+    require_probability("target_acceptance", target_acceptance, "for example 0.234.")
 
     def init(dim: int) -> Scalar:
         return jnp.zeros((), jnp.result_type(float))

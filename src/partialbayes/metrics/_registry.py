@@ -1,18 +1,40 @@
-"""What the scores mean, in words, for the pages that show them."""
+"""The scores that `evaluate` gives: what each is called, and what it means."""
 
-EXPLAINED = {
-    "nlpd": "negative log predictive density, in nats per example; lower is better",
-    "rmse": "root mean squared error of the mean, in units of the target",
-    "mae": "mean absolute error of the median, in units of the target",
-    "crps": "continuous ranked probability score, in units of the target; lower is better",
-    "coverage": "share of targets inside their 90 % intervals; should be near 0.9",
-    "width": "mean width of the 90 % intervals, in units of the target",
-    "accuracy": "share of examples whose most probable class is right",
-    "brier": "squared error of the class probabilities, 0 to 2; lower is better",
-    "ece": "expected calibration error, 15 bins; 0 is perfect",
-    "classwise_ece": "the same for the probability of every class, averaged",
-    "adaptive_ece": "the same over bins of equally many examples",
-    "rmse_over_particles": "of each particle by itself, averaged, as in the paper",
-    "accuracy_over_particles": "of each particle by itself, averaged, as in the paper",
-    "ece_over_particles": "of each particle by itself, averaged, as in the paper",
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+    """One score.
+
+    Attributes:
+        title: What a table or a page calls it.
+        meaning: What it is, in a line.
+    """
+
+    title: str
+    meaning: str
+
+
+_OF_PARTICLES = "of each particle by itself, averaged, as in the paper"
+SCORES = {
+    "nlpd": Score("NLPD", "negative log predictive density, in nats per example; lower is better"),
+    "rmse": Score("RMSE", "root mean squared error of the mean, in units of the target"),
+    "mae": Score("MAE", "mean absolute error of the median, in units of the target"),
+    "crps": Score(
+        "CRPS", "continuous ranked probability score, in units of the target; lower is better"
+    ),
+    "coverage": Score(
+        "coverage of 90 % intervals", "share of targets inside their 90 % intervals; should be near 0.9"
+    ),
+    "width": Score(
+        "width of 90 % intervals", "mean width of the 90 % intervals, in units of the target"
+    ),
+    "accuracy": Score("accuracy", "share of examples whose most probable class is right"),
+    "brier": Score("Brier score", "squared error of the class probabilities, 0 to 2; lower is better"),
+    "ece": Score("ECE", "expected calibration error, 15 bins; 0 is perfect"),
+    "classwise_ece": Score("class-wise ECE", "the same for the probability of every class, averaged"),
+    "adaptive_ece": Score("adaptive ECE", "the same over bins of equally many examples"),
+    "rmse_over_particles": Score("RMSE over particles", _OF_PARTICLES),
+    "accuracy_over_particles": Score("accuracy over particles", _OF_PARTICLES),
+    "ece_over_particles": Score("ECE over particles", _OF_PARTICLES),
 }

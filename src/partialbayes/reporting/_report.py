@@ -18,7 +18,7 @@ import numpy as np
 from partialbayes import metrics, plots
 from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes.callbacks import Snapshots
-from partialbayes.metrics._registry import EXPLAINED
+from partialbayes.metrics._registry import SCORES
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.plots._training import curves
@@ -138,7 +138,7 @@ def _scores(predictive: Predictive, targets: Any, total: int) -> Iterator[str]:
         return
     cells = "".join(
         f'<tr><td>{html.escape(name.replace("_", " "))}</td><td class="number">{value:.4g}</td>'
-        f'<td class="note">{html.escape(EXPLAINED.get(name, ""))}</td></tr>'
+        f'<td class="note">{html.escape(SCORES[name].meaning)}</td></tr>'
         for name, value in scores.items()
     )
     yield f"<table>{cells}</table>"

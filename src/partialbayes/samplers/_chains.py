@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from partialbayes._utils.checks import require_positive, require_positive_int
+from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import (
     Batch,
@@ -52,12 +52,7 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
         >>> import partialbayes as pb
         >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog_steps=10)
     """
-    require_positive("target_acceptance", target_acceptance)
-    if not isinstance(target_acceptance, jax.core.Tracer) and not target_acceptance < 1.0:
-        raise ValueError(
-            f"target_acceptance must be a probability below 1, not {target_acceptance!r}; "
-            "for example adapted(0.8)."
-        )
+    require_probability("target_acceptance", target_acceptance, "for example adapted(0.8).")
     return Adapted(target_acceptance)
 
 
