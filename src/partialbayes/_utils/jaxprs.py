@@ -56,7 +56,18 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
     tape: list[_Operation] = []
     slots = [_Slot(place) for place in range(len(jax.tree.leaves(phi)))]
     counter = [len(slots)]
-    results = _walk(jaxpr, slots, tape, counter)
+
+    def postpone(equation: Any, arguments: list[Any]) -> list[Any] | None:
+        if not any(isinstance(argument, _Slot) for argument in arguments):
+            return evaluate(equation, arguments)
+        if is_jit(equation):
+            return None  # look inside: part of a compiled function may still be free of φ
+        slots = [_Slot(counter[0] + place) for place in range(len(equation.outvars))]
+        counter[0] += len(slots)
+        tape.append(_Operation(equation, arguments, slots))
+        return slots
+
+    results = interpret(jaxpr, slots, postpone)
 
     def staged(phi: Any) -> Result:
         values: list[Any] = [None] * counter[0]
@@ -74,10 +85,22 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
     return staged
 
 
-def _walk(
-    closed: ClosedJaxpr, inputs: Sequence[Any], tape: list[_Operation], counter: list[int]
+def interpret(
+    closed: ClosedJaxpr,
+    inputs: Sequence[Any],
+    rule: Callable[[Any, list[Any]], list[Any] | None],
 ) -> list[Any]:
-    """Evaluate what is known; write the rest on the tape. Returns values and slots."""
+    """Go through the operations of a traced function, one by one.
+
+    Args:
+        closed: The traced function.
+        inputs: Its arguments.
+        rule: Gives the results of an operation for its arguments; None for the usual ones, or to look
+            inside a compiled function.
+
+    Returns:
+        The results of the function.
+    """
     known: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     known.update(zip(closed.jaxpr.invars, inputs, strict=True))
 
@@ -86,14 +109,10 @@ def _walk(
 
     for equation in closed.jaxpr.eqns:
         arguments = [read(atom) for atom in equation.invars]
-        if not any(isinstance(argument, _Slot) for argument in arguments):
+        results = rule(equation, arguments)
+        if results is None and is_jit(equation):
+            results = interpret(equation.params["jaxpr"], arguments, rule)
+        elif results is None:
             results = evaluate(equation, arguments)
-        elif is_jit(equation):
-            # Look inside: part of a compiled function may still be free of φ.
-            results = _walk(equation.params["jaxpr"], arguments, tape, counter)
-        else:
-            results = [_Slot(counter[0] + place) for place in range(len(equation.outvars))]
-            counter[0] += len(results)
-            tape.append(_Operation(equation, arguments, results))
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]

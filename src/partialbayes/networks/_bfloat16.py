@@ -6,11 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Literal
 from jaxtyping import PyTree
 
 from partialbayes._utils.checks import require_instance
-from partialbayes._utils.compat import evaluate, is_jit
+from partialbayes._utils.jaxprs import interpret
 from partialbayes.types import Network
 
 
@@ -33,34 +32,16 @@ def bfloat16_matmuls(network: Network) -> Network:
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         arguments = (params, inputs)
         jaxpr, shape = jax.make_jaxpr(network.apply, return_shape=True)(*arguments)
-        results = _walk(jaxpr, jax.tree.leaves(arguments))
+        results = interpret(jaxpr, jax.tree.leaves(arguments), _in_bfloat16)
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return network._replace(apply=apply)
 
 
-def _walk(closed: ClosedJaxpr, arguments: list[Any]) -> list[Any]:
-    known: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    known.update(zip(closed.jaxpr.invars, arguments, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else known[atom]
-
-    for equation in closed.jaxpr.eqns:
-        inputs = [read(atom) for atom in equation.invars]
-        if equation.primitive.name == "dot_general":
-            results = [_product(equation, inputs)]
-        elif is_jit(equation):
-            results = _walk(equation.params["jaxpr"], inputs)
-        else:
-            results = evaluate(equation, inputs)
-        known.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in closed.jaxpr.outvars]
-
-
-def _product(equation: Any, inputs: list[Any]) -> Any:
+def _in_bfloat16(equation: Any, inputs: list[Any]) -> list[Any] | None:
+    if equation.primitive.name != "dot_general":
+        return None
     left, right = (value.astype(jnp.bfloat16) for value in inputs)
     (out,) = equation.outvars
-    return jax.lax.dot_general(
-        left, right, equation.params["dimension_numbers"], preferred_element_type=out.aval.dtype
-    )
+    dimensions, kind = equation.params["dimension_numbers"], out.aval.dtype
+    return [jax.lax.dot_general(left, right, dimensions, preferred_element_type=kind)]
