@@ -8,6 +8,7 @@ import pytest
 import partialbayes as pb
 from partialbayes.model._batch import padded_size
 from tests.oracles import conjugate
+from tests.recorders import numbered, recorder
 
 ORACLE = conjugate(num_data=200)
 DATA = (ORACLE.inputs, ORACLE.targets)
@@ -65,6 +66,16 @@ def test_memory_is_a_ring_of_the_last_rows():
     assert np.array_equal(follower.posterior.particles.values, posterior.particles.values)
     follower, _ = pb.online.update(follower, part(70, 90), batch_size=20)
     assert held(follower) == list(range(40, 90))
+
+
+def test_rows_stand_for_all_that_are_in_memory_and_for_no_more():
+    algorithm, (x, y) = recorder(8), numbered(8)
+    nothing = algorithm.posterior(jnp.zeros(8))
+    follower = pb.online.start(algorithm, (x[:4], y[:4]), memory=16, posterior=nothing)
+    follower, info = pb.online.update(follower, (x[4:], y[4:]), replays=2, batch_size=2)
+    # Eight of sixteen places are filled: four new rows stand for eight, and so do two replayed ones.
+    assert info["scale"].tolist() == [2.0, 4.0, 4.0]
+    assert info["rows"][0] == 16 + 32 + 64 + 128
 
 
 def test_errors():

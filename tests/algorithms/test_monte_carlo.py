@@ -79,6 +79,19 @@ def test_the_posterior_is_weighted_by_all_the_data():
     assert abs(float(trained.report.log_evidence - ORACLE.log_evidence(PSI))) < 0.3
 
 
+def test_the_likelihood_is_raised_to_the_scale_of_the_batch():
+    algorithm = pb.algorithms.monte_carlo(ORACLE.model, num_particles=6)
+    batch = BATCH._replace(scale=jnp.asarray(3.0))
+    start = jax.jit(algorithm.init)(jax.random.key(0))
+    state, info = jax.jit(algorithm.step)(jax.random.key(1), start, batch)
+    values, log_weights = state.particles
+    log_likelihoods = jax.jit(jax.vmap(lambda phi: ORACLE.model.log_likelihood(phi, PSI, batch)))
+    terms = 3.0 * log_likelihoods(values).sum(axis=1)
+    np.testing.assert_allclose(log_weights, jax.nn.log_softmax(terms), rtol=1e-4, atol=1e-4)
+    expected = -pb.algorithms.log_expected_likelihood(terms) / 15
+    np.testing.assert_allclose(info["loss"], expected, rtol=1e-5)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="num_particles must be a whole number"):
         pb.algorithms.monte_carlo(ORACLE.model, num_particles=0)

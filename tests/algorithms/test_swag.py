@@ -201,6 +201,15 @@ def test_its_width_follows_the_rate():
     assert float((fast / slow).min()) > 2.0
 
 
+def test_it_goes_on_from_the_weighted_mean():
+    algorithm = pb.algorithms.swag(ORACLE.model, rank=0)
+    values = jnp.array([[0.0, 1.0, 2.0], [4.0, 5.0, 6.0]])
+    psi = ORACLE.model.init(jax.random.key(0)).psi
+    posterior = pb.types.Posterior(psi, pb.types.Particles(values, jnp.log(jnp.array([0.75, 0.25]))))
+    state = algorithm.restart(algorithm.init(jax.random.key(1)), posterior)
+    assert np.allclose(state.trajectory.params.phi, [1.0, 2.0, 3.0])
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="rank must be 0"):
         pb.algorithms.swag(ORACLE.model, rank=1)

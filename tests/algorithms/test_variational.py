@@ -104,6 +104,19 @@ def test_posterior_is_the_same_each_time():
     assert np.array_equal(first.particles.values, again.particles.values)
 
 
+def test_the_scale_of_a_batch_is_that_of_the_likelihood_alone():
+    """Where q is all but a point, the bound grows with N/M by the log-likelihood there."""
+    algorithm = pb.algorithms.mean_field_vb(ORACLE.model, num_samples=1, initial_scale=1e-6)
+    state = jax.jit(algorithm.init)(jax.random.key(0))
+    step = jax.jit(algorithm.step)
+    one, three = (
+        step(jax.random.key(1), state, BATCH._replace(scale=jnp.asarray(scale)))[1]["elbo"]
+        for scale in (1.0, 3.0)
+    )
+    log_likelihoods = jax.jit(ORACLE.model.log_likelihood)(state.params.q.mean, PSI, BATCH)
+    np.testing.assert_allclose((three - one) / 2, log_likelihoods.sum(), rtol=1e-3)
+
+
 @pytest.mark.parametrize("build", [pb.algorithms.mean_field_vb, pb.algorithms.full_rank_vb])
 def test_bad_arguments(build):
     for name in ("num_samples", "num_particles"):

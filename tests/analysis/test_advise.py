@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.analysis._advise import MAP, _builder, _score, recommend
+from partialbayes.analysis._advise import MAP, _builder, _score, _split_rows, recommend
 from partialbayes.model._batch import full_batch
 from partialbayes.types import Psi
 from tests.oracles import conjugate
@@ -94,6 +94,25 @@ def test_evidence_with_coordinates_that_go_nowhere():
     error = np.std(found, ddof=1) / np.sqrt(len(found))
     assert abs(np.mean(found) - exact) < 4.0 * error + 0.05
     assert error < 0.3
+
+
+def test_held_out_rows_are_not_trained_on():
+    x, y = np.ones((10, 1)), np.arange(10.0)
+    model = pb.partial_bnn(NETWORK, "**", pb.gaussian())
+    (_, train), (_, held_out) = _split_rows(model, (x, y), None, jax.random.key(0))
+    assert (len(train), len(held_out)) == (7, 3)
+    assert sorted([*train, *held_out]) == y.tolist()
+
+
+def test_the_error_of_a_gap_is_that_of_the_differences_row_by_row():
+    noise = np.array([10.0, -10.0, 30.0, -30.0])
+    losses = np.stack([noise + 9.0, noise, noise + np.array([1.0, 2.0, 3.0, 6.0])])
+    subset = pb.subsets.biases()
+    named = [(MAP, None, 0), ("best", subset, 5), ("other", subset, 1)]
+    rows = {row.name: row for row in recommend(named, losses, [np.nan] * 3, [1.0] * 3).rows}
+    assert rows["other"].behind == 3.0
+    np.testing.assert_allclose(rows["other"].behind_error, np.sqrt((4 + 1 + 0 + 9) / 3 / 4))
+    assert (rows["best"].behind, rows["best"].behind_error) == (0.0, 0.0)
 
 
 def test_the_rule():

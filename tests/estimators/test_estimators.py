@@ -1,5 +1,6 @@
 """The scikit-learn estimators: its own checks, and what it cannot check."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 import partialbayes as pb
+from partialbayes.types import Particles
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
@@ -71,6 +73,25 @@ def test_regressor_in_original_units(regressor):
     # Standardized by the training rows: a change of units changes nothing.
     other = clone(regressor).fit(X * [1e3, 1e-3, 1.0] + 7.0, Y * 1e4)
     np.testing.assert_allclose(other.predict(X * [1e3, 1e-3, 1.0] + 7.0), mean * 1e4, rtol=1e-2)
+
+
+def test_scales_are_those_of_the_training_rows_alone(regressor):
+    train, held_out = regressor._divide(Y, regressor._seed)
+    assert len(held_out) > 0
+    np.testing.assert_allclose(regressor.input_shift_, X[train].mean(axis=0))
+    np.testing.assert_allclose(regressor.input_scale_, X[train].std(axis=0))
+    np.testing.assert_allclose(regressor.target_scale_.shift, Y[train].mean(), rtol=1e-5)
+
+
+def test_functions_are_drawn_by_weight(regressor):
+    values = regressor.posterior_.particles.values
+    # All but zero: in place of a particle of weight zero stands the heaviest.
+    alone = np.where(np.arange(len(values)) == 3, 0.0, -60.0).astype(np.float32)
+    certain = copy.copy(regressor)
+    certain.posterior_ = regressor.posterior_._replace(particles=Particles(values, alone))
+    draws = certain.sample_posterior(X[:2], n_samples=20)
+    np.testing.assert_allclose(draws, np.tile(certain.predict(X[:2]), (20, 1)), rtol=1e-5)
+    assert np.ptp(regressor.sample_posterior(X[:2], n_samples=20), axis=0).min() > 0.0
 
 
 def test_a_hundred_rows_of_a_sine_are_learned_by_default():

@@ -1,9 +1,15 @@
 """Kernels as a user meets them: errors, and the plug for BlackJAX."""
 
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.types import Likelihood
+from partialbayes.types import Likelihood, Moments, Target
+from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -39,3 +45,35 @@ def test_an_error_of_the_users_own_is_not_hidden():
 def test_pcn_renews_at_most_the_prior():
     with pytest.raises(ValueError, match="at most 1"):
         pb.kernels.pcn(1.5)
+
+
+class Position(NamedTuple):
+    position: jax.Array
+
+
+def cloud(num_particles, log_density):
+    """Particles at zero in one dimension, and a target whose potential is flat."""
+    particles = pb.types.Particles(jnp.zeros((num_particles, 1)), uniform_log_weights(num_particles))
+    prior = Moments(jnp.zeros(1), jnp.ones(1))
+    return particles, Target(log_density, lambda phi: jnp.zeros(()), prior, jnp.ones(()))
+
+
+def test_a_kernel_of_one_particle_is_applied_as_often_as_asked():
+    one_further = pb.types.ParticleKernel(
+        init=lambda phi, log_density: Position(phi),
+        step=lambda key, state, log_density: (Position(state.position + 1.0), ()),
+    )
+    particles, target = cloud(2, jnp.sum)
+    kernel = pb.kernels.from_mcmc(one_further, num_steps=3)
+    assert kernel.step(jax.random.key(0), particles, target, ()).values.tolist() == [[3.0], [3.0]]
+
+
+@pytest.mark.parametrize("build", [pb.kernels.mala, pb.kernels.unadjusted_langevin])
+def test_a_langevin_step_on_a_slope_has_half_its_variance_as_drift(build):
+    """Where log π = g φ nothing is rejected, and a step is N(v g / 2, v)."""
+    particles, target = cloud(4000, lambda phi: 2.0 * phi.sum())
+    kernel = build(0.5)
+    moved = jax.jit(lambda key: kernel.step(key, particles, target, ()))(jax.random.key(0))
+    assert np.isclose(moved.acceptance, 1.0)
+    assert abs(moved.values.mean() - 0.5) < 4.5 * np.sqrt(0.5 / 4000)
+    assert abs(moved.values.var() / 0.5 - 1.0) < 4.5 * np.sqrt(2 / 4000)

@@ -297,9 +297,6 @@ def test_output_width_that_does_not_fit():
 
 
 def test_errors_when_built():
-    for build in (pb.bernoulli, pb.categorical, pb.likelihoods.poisson):
-        with pytest.raises(ValueError, match="has no variance to fix or learn"):
-            build(variance=pb.learned(1.0))
     with pytest.raises(ValueError, match="beta must lie between 0 and 1"):
         pb.likelihoods.heteroscedastic(beta=2.0)
     with pytest.raises(ValueError, match='scale must be positive, learned, sampled or "predicted"'):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.model._batch import full_batch
-from partialbayes.samplers._chains import chain_report
+from partialbayes.model._batch import full_batch, pad_to
+from partialbayes.samplers._chains import chain_report, evenly_spaced, starting_points
+from partialbayes.samplers._laplace import gauss_newton
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -72,6 +73,27 @@ def test_without_jitter_a_chain_starts_at_the_particle():
             assert np.array_equal(posterior.particles.values[0], START.particles.values[0]) == stays
 
 
+def test_chains_start_at_particles_drawn_by_weight():
+    log_weights = jnp.array([-jnp.inf, -jnp.inf, 0.0, -jnp.inf])
+    cloud = pb.types.Particles(jnp.arange(12.0).reshape(4, 3), log_weights)
+    posterior = pb.types.Posterior(START.psi, cloud)
+    starts = starting_points(jax.random.key(0), ORACLE.model, posterior, 5, 0.0)
+    assert starts.tolist() == [[6.0, 7.0, 8.0]] * 5
+
+
+def test_the_draws_that_are_kept_are_spread_over_all_chains():
+    chains = jnp.arange(12.0).reshape(2, 6, 1)
+    assert evenly_spaced(chains, 4).values[:, 0].tolist() == [0.0, 3.0, 6.0, 9.0]
+    assert evenly_spaced(chains, 5).values[:, 0].tolist() == [0.0, 2.0, 4.0, 7.0, 9.0]
+
+
+@pytest.mark.parametrize("build", CHAIN_SAMPLERS.values(), ids=CHAIN_SAMPLERS.keys())
+def test_there_may_be_as_many_particles_as_draws_and_no_more(build):
+    build(num_chains=2, num_warmup=1, num_draws=5, num_particles=10)
+    with pytest.raises(ValueError, match="only 2 chains × 5 draws are kept"):
+        build(num_chains=2, num_warmup=50, num_draws=5, num_particles=11)
+
+
 def test_report_against_an_autoregression():
     """AR(1) with coefficient ρ has ESS n (1 − ρ)/(1 + ρ)."""
     rng = np.random.default_rng(0)
@@ -122,6 +144,13 @@ def test_laplace_is_exact_where_the_posterior_is_normal():
         draws = posterior.particles.values.reshape(100, 100, 3)
         assert np.abs(moment_z_scores(draws, MEAN, COVARIANCE)).max() < 4.5
         assert np.abs(moment_z_scores(draws, MEAN, np.diag(np.diag(COVARIANCE)))).max() > 6.0
+
+
+def test_rows_that_do_not_count_have_no_curvature():
+    psi, padded = START.psi, pad_to(full_batch(*DATA), 40)
+    found = jax.jit(lambda phi: gauss_newton(ORACLE.model, psi, padded, phi)(jnp.ones(3)))(jnp.zeros(3))
+    features = np.asarray(ORACLE.features(psi))
+    np.testing.assert_allclose(found, features.T @ features.sum(axis=1) / 0.25, rtol=1e-4)
 
 
 def test_diagonal_laplace_has_the_variances_of_the_conditionals():

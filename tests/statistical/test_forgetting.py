@@ -14,6 +14,7 @@ from partialbayes.weights import uniform_log_weights, weighted_covariance, weigh
 
 BATCHES, PARTICLES, STEPS, BURN_IN = 6, 2000, 700, 100
 SCALE = np.array([1.5, 0.8])
+PRIOR = Moments(np.array([0.5, -1.0, 0.2]), np.array([1.5, 0.8, 1.1]) ** 2)
 CORRELATED = np.array([[1.0, 0.7], [0.7, 1.0]])
 
 
@@ -88,7 +89,7 @@ def test_of_the_test_kernels_that_miss_the_correlations_miss_the_posterior(kerne
 def one_step(values, fraction, covariance="full"):
     num, dim = values.shape
     particles = pb.types.Particles(values, uniform_log_weights(num))
-    prior = Moments(jnp.asarray([0.5, -1.0]), jnp.asarray(SCALE**2, float))
+    prior = Moments(*(jnp.asarray(moment[:dim], float) for moment in PRIOR))
     target = Target(lambda phi: 0.0, lambda phi: 0.0, prior, jnp.asarray(fraction))
     kernel = pb.kernels.forgetting(covariance)
     step = jax.jit(lambda key: kernel.step(key, particles, target, kernel.init(dim)).values)
@@ -100,8 +101,11 @@ def one_step(values, fraction, covariance="full"):
 def test_moments_after_one_step(width, covariance):
     """P'⁻¹ = (1−ε) P⁻¹ + ε S⁻¹ and m' = P' ((1−ε) P⁻¹ m + ε S⁻¹ m₀), computed as they stand."""
     rng = np.random.default_rng(0)
-    mixing = np.array([[1.0, 0.6 if covariance == "full" else 0.0], [0.0, 0.7]])
-    values = jnp.asarray(width * rng.normal(size=(40_000, 2)) @ mixing + 2.0, float)
+    # In three dimensions: in two the matrix of axes may be its own transpose.
+    mixing = np.diag([1.0, 0.7, 0.9])
+    if covariance == "full":
+        mixing += np.array([[0.0, 0.6, -0.3], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
+    values = jnp.asarray(width * rng.normal(size=(40_000, 3)) @ mixing + 2.0, float)
     moved, prior = one_step(values, 0.25, covariance)
     mean, before = np.mean(values, axis=0), np.cov(values.T)
     if covariance == "diagonal":

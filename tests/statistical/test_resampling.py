@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
+from partialbayes.resampling import stratified_indices
 from partialbayes.weights import weighted_mean, weighted_variance
 
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.array([0.3, -2.0, 1.4, 0.0, -0.7, 2.1, -5.0, 0.9]))
@@ -63,6 +64,14 @@ def test_systematic_counts_are_floor_or_ceiling():
     expected = 8 * np.exp(np.asarray(LOG_WEIGHTS, np.float64))
     assert (number >= np.floor(expected - 1e-5)).all()
     assert (number <= np.ceil(expected + 1e-5)).all()
+
+
+def test_the_strata_are_drawn_from_independently():
+    """Of two strata each is split in halves: all four outcomes occur, where one draw has two."""
+    weights = jnp.array([0.25, 0.5, 0.25])
+    keys = jax.random.split(jax.random.key(0), 64)
+    pairs = jax.jit(jax.vmap(lambda key: stratified_indices(key, weights, 2)))(keys)
+    assert set(map(tuple, pairs.tolist())) == {(0, 1), (0, 2), (1, 1), (1, 2)}
 
 
 def test_only_when_ess_is_below():

@@ -183,10 +183,10 @@ def float32_draws(model):
         ancestors = ancestors.clip(max=num - 1).astype(jnp.int32)
         return Particles(particles.values[ancestors], uniform_log_weights(num)), ancestors
 
-    def sample_prior(key, psi, num):
-        return jnp.exp(psi.prior) * normals(key, (num, 3))
+    def sample(key, learned, num):
+        return jnp.exp(learned) * normals(key, (num, 3))
 
-    return model._replace(sample_prior=sample_prior), Kernel(step), resample
+    return model._replace(prior=model.prior._replace(sample=sample)), Kernel(step), resample
 
 
 def test_single_precision_is_enough():
@@ -226,15 +226,16 @@ class TestOfTheTests:
             )
             return METROPOLIS.step(key, particles, early, state)
 
-        (evidence_score, _), _ = self.scores(ORACLE.model, Kernel(METROPOLIS.init, step))
+        (evidence_score, _), _ = self.scores(ORACLE.model, Kernel(step, init=METROPOLIS.init))
         assert abs(evidence_score) > 4.0
 
     @pytest.mark.slow
     def test_a_variance_taken_for_a_standard_deviation_is_seen(self):
-        def sample_prior(key, psi, num):
-            return jnp.exp(2 * psi.prior) * jax.random.normal(key, (num, 3))
+        def sample(key, learned, num):
+            return jnp.exp(2 * learned) * jax.random.normal(key, (num, 3))
 
-        (_, mean_scores), _ = self.scores(ORACLE.model._replace(sample_prior=sample_prior))
+        prior = ORACLE.model.prior._replace(sample=sample)
+        (_, mean_scores), _ = self.scores(ORACLE.model._replace(prior=prior))
         assert np.abs(mean_scores).max() > 4.0
 
     @pytest.mark.slow

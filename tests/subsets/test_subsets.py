@@ -106,6 +106,15 @@ def test_gradient_variance_is_that_of_single_examples():
         assert set(np.flatnonzero(mask)) == set(np.argsort(-variances)[:count])
 
 
+def test_a_gradient_that_is_large_but_the_same_for_all_examples_does_not_vary():
+    inputs = np.array([[10.0, 1.0], [10.0, -1.0], [10.0, 1.0], [10.0, -1.0]])
+    network = pb.from_params({"w": jnp.zeros(2)}, lambda params, x: x @ params["w"])
+    subset = pb.subsets.most_variable_gradient(
+        1, network, {"w": jnp.zeros(2)}, pb.gaussian(), (inputs, np.ones(4))
+    )
+    assert pb.partial_bnn(network, subset, pb.gaussian()).split.masks[0].tolist() == [False, True]
+
+
 def test_everything_and_one_scalar():
     x = jnp.linspace(-1, 1, 8)[:, None]
     network = pb.mlp([1, 2, 1])

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
+from partialbayes._engine import host as driver
 from partialbayes.errors import CollapseWarning
 from partialbayes.training._diagnostics import remedy, warn_of_collapse
 from tests.oracles import conjugate
+from tests.recorders import scripted
 
 ORACLE = conjugate()
 PARTICLES = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
@@ -22,6 +24,14 @@ def test_a_run_warns_once_and_says_what_to_change():
     message = str(warning.message)
     assert "effective sample size has stayed below 2 of 200 particles for 50 steps" in message
     assert "smaller batches, more particles" in message
+
+
+def test_a_run_warns_once_in_however_many_pieces(monkeypatch):
+    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    algorithm = scripted(jnp.ones(53), num_particles=200, ess=1.0)
+    with pytest.warns(CollapseWarning) as caught:
+        pb.fit(algorithm, (jnp.ones((1, 1)), jnp.zeros(1)), epochs=53, progress=False)
+    assert len(caught) == 1
 
 
 def test_only_what_stays_collapsed():

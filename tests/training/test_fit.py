@@ -12,6 +12,7 @@ import partialbayes as pb
 from partialbayes._engine import compiled as loop
 from partialbayes._engine import host as driver
 from tests.oracles import conjugate
+from tests.recorders import numbered, recorder, scripted
 
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
@@ -115,7 +116,35 @@ def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
     assert kept is not None
     assert 0 < kept.history.best_step <= 7
     assert len(kept.history.validation_nlpd) == 2
+    assert len(kept.history.metrics["loss"]) == 7
+    assert np.isfinite(kept.history.metrics["loss"]).all()
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(kept.posterior))
+
+
+ONE = (jnp.ones((1, 1)), jnp.zeros(1))
+
+
+def test_validation_rows_that_do_not_count_are_not_scored():
+    targets = jnp.array([1.0, 3.0, 100.0, 100.0])
+    padded = pb.types.Batch(jnp.ones((4, 1)), targets, jnp.arange(4) < 2, jnp.ones(()))
+    trained = pb.fit(scripted(jnp.array([0.0, 1.0])), ONE, epochs=2, validation=padded, progress=False)
+    expected = 0.5 * np.log(2 * np.pi) + 0.5 * np.array([(1 + 9) / 2, (0 + 4) / 2])
+    np.testing.assert_allclose(trained.history.validation_nlpd, expected, rtol=1e-5)
+
+
+def test_an_improvement_on_the_last_evaluation_of_patience_counts():
+    values = jnp.array([2.0, 3.0, 3.0, 1.0, 3.0, 3.0, 3.0, 0.0, 0.0])
+    settings = {"epochs": 9, "validation": ONE, "patience": 3, "progress": False}
+    history = pb.fit(scripted(values), ONE, **settings).history
+    assert history.best_step == 4
+    assert len(history.validation_nlpd) == 7
+
+
+def test_epochs_go_through_all_rows_in_orders_of_their_own():
+    trained = pb.fit(recorder(10), numbered(10), epochs=2, batch_size=3, progress=False)
+    first, second = trained.history.metrics["rows"].reshape(2, 4)
+    assert first.sum() == second.sum() == 2**10 - 1
+    assert not np.array_equal(first, second)
 
 
 def test_a_rate_far_too_high_diverges_loudly():

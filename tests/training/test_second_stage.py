@@ -8,6 +8,7 @@ import pytest
 
 import partialbayes as pb
 from tests.oracles import conjugate
+from tests.recorders import numbered, recorder
 
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
@@ -86,6 +87,14 @@ def test_a_trainer_goes_on_from_the_posterior_of_the_first_stage():
     )
     with pytest.raises(ValueError, match="cannot start from a posterior"):
         pb.training.continue_training(pb.algorithms.sgld(model), num_steps=1)
+
+
+def test_a_trainer_that_goes_on_sees_every_row_once_an_epoch():
+    algorithm = recorder(10)
+    stage = pb.training.continue_training(algorithm, num_steps=6, batch_size=4)
+    nothing = algorithm.posterior(jnp.zeros(10))
+    posterior, _ = pb.training.second_stage(stage, algorithm.model, nothing, numbered(10))
+    assert posterior.particles.values.tolist() == [[2.0] * 10]
 
 
 def test_a_seed_may_be_a_number_of_numpy():

@@ -133,4 +133,4 @@ def adapted_hamiltonian(
         unmoved = jnp.zeros_like(particles.log_weights)
         return Moved(values @ factor.T, unmoved, acceptances.mean(), log_scale)
 
-    return Kernel(step, init)
+    return Kernel(step, init=init)

@@ -68,7 +68,7 @@ def adapted_metropolis(
         log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
         return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
 
-    return Kernel(step, init)
+    return Kernel(step, init=init)
 
 
 _LEAST_DOUBT = 1e-3
