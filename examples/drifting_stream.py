@@ -31,7 +31,7 @@ for batch in range(BATCHES):
     y = truth(x[:, 0], when) + 0.2 * rng.normal(size=ROWS)
     before = time.perf_counter()
     if follower is None:
-        follower = pb.online.start(algorithm, (x, y), memory=200)
+        follower = pb.online.start(algorithm, (x, y), window_size=200)
         ess.append(np.nan)
     else:
         follower, info = pb.online.update(follower, (x, y))

@@ -334,7 +334,7 @@ MUTATIONS = [
         ),
     ),
     *_in(
-        "kernels/_lift.py",
+        "kernels/_from_mcmc.py",
         (
             "lift-moves-once",
             "jax.random.split(key, num_steps))",

@@ -26,13 +26,13 @@ def rows(begin, end):
 
 def test_particles_hold_the_posterior_of_the_rows_in_memory():
     """A memory of all 200 rows, fed 20 at a time: mean and variance of the conjugate posterior."""
-    follower = pb.online.start(STILL, rows(0, 20), memory=200, key=1)
+    follower = pb.online.start(STILL, rows(0, 20), window_size=200, key=1)
     for begin in range(20, 200, 20):
         follower, _ = pb.online.update(follower, rows(begin, begin + 20), batch_size=20)
     assert follower.seen == 200
     means, variances = [], []
     for _ in range(15):  # the cloud keeps moving about the posterior: average over time
-        follower, info = pb.online.update(follower, rows(180, 200), batch_size=20, replays=20)
+        follower, info = pb.online.update(follower, rows(180, 200), batch_size=20, num_replays=20)
         values, log_weights = map(np.asarray, follower.posterior.particles)
         weights = np.exp(log_weights)[:, None]
         means.append((weights * values).sum(axis=0))
@@ -54,14 +54,14 @@ def test_memory_is_a_ring_of_the_last_rows():
     def part(begin, end):
         return tagged[0][begin:end], tagged[1][begin:end]
 
-    follower = pb.online.start(STILL, part(0, 20), memory=50)
+    follower = pb.online.start(STILL, part(0, 20), window_size=50)
     assert held(follower) == list(range(20))
     for begin in (20, 40, 60):
         follower, _ = pb.online.update(follower, part(begin, begin + 20), batch_size=20)
     assert held(follower) == list(range(30, 80))
     # From a posterior the last rows of its data are remembered, the oldest first to go.
     posterior = follower.posterior
-    follower = pb.online.start(STILL, part(0, 70), memory=50, posterior=posterior)
+    follower = pb.online.start(STILL, part(0, 70), window_size=50, posterior=posterior)
     assert held(follower) == list(range(20, 70))
     assert np.array_equal(follower.posterior.particles.values, posterior.particles.values)
     follower, _ = pb.online.update(follower, part(70, 90), batch_size=20)
@@ -71,19 +71,19 @@ def test_memory_is_a_ring_of_the_last_rows():
 def test_rows_stand_for_all_that_are_in_memory_and_for_no_more():
     algorithm, (x, y) = recorder(8), numbered(8)
     nothing = algorithm.posterior(jnp.zeros(8))
-    follower = pb.online.start(algorithm, (x[:4], y[:4]), memory=16, posterior=nothing)
-    follower, info = pb.online.update(follower, (x[4:], y[4:]), replays=2, batch_size=2)
+    follower = pb.online.start(algorithm, (x[:4], y[:4]), window_size=16, posterior=nothing)
+    follower, info = pb.online.update(follower, (x[4:], y[4:]), num_replays=2, batch_size=2)
     # Eight of sixteen places are filled: four new rows stand for eight, and so do two replayed ones.
     assert info["scale"].tolist() == [2.0, 4.0, 4.0]
     assert info["rows"][0] == 16 + 32 + 64 + 128
 
 
 def test_errors():
-    follower = pb.online.start(STILL, rows(0, 20), memory=50)
+    follower = pb.online.start(STILL, rows(0, 20), window_size=50)
     with pytest.raises(ValueError, match="new_data has 60 rows, but the memory holds 50"):
         pb.online.update(follower, rows(0, 60))
-    with pytest.raises(ValueError, match="replays must be a whole number"):
-        pb.online.update(follower, rows(0, 20), replays=-1)
+    with pytest.raises(ValueError, match="num_replays must be a whole number"):
+        pb.online.update(follower, rows(0, 20), num_replays=-1)
     posterior = follower.posterior
     with pytest.raises(ValueError, match="cannot continue from a posterior"):
         pb.online.start(pb.algorithms.svgd(ORACLE.model), DATA, posterior=posterior)

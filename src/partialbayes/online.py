@@ -1,6 +1,6 @@
 """Following a stream: particles and ψ go on with new data, in bounded time and memory.
 
-A follower keeps the last W rows. New rows push out the oldest; then the algorithm takes one step on
+An online state keeps the last W rows. New rows push out the oldest; then the algorithm takes one step on
 the new rows and a few on rows drawn from the W. With N = min(rows seen, W) in place of the size of a
 data set, `forgetting` holds the particles at the posterior of the rows in memory, while what has
 been pushed out fades: data that drift are followed, and W says how closely.
@@ -54,7 +54,7 @@ def start(
     algorithm: Algorithm,
     data: Any,
     *,
-    memory: int = 1000,
+    window_size: int = 1000,
     posterior: Posterior | None = None,
     key: Seed = 0,
 ) -> OnlineState:
@@ -65,13 +65,13 @@ def start(
         data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
             W are remembered; or, from scratch, the first rows of the stream, which the first
             `online.update` is made with.
-        memory: W, the rows to remember: about as many as it takes the data to drift.
+        window_size: W, the rows to remember: about as many as it takes the data to drift.
         posterior: Where to start from, as `fit` returned it; from scratch if None.
         key: A ``jax.random.key`` or a whole number to make one from.
 
     Raises:
         TypeError: ``algorithm`` is not an `Algorithm`.
-        ValueError: ``memory`` is not a whole number of at least 1, the data do not fit, or the
+        ValueError: ``window_size`` is not a whole number of at least 1, the data do not fit, or the
             method cannot go on from a posterior.
 
     Example:
@@ -79,47 +79,47 @@ def start(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> pb.online.start(algorithm, (x, x), memory=16).seen
+        >>> pb.online.start(algorithm, (x, x), window_size=16).seen
         8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    require_positive_int("memory", memory, "the rows to remember.")
+    require_positive_int("window_size", window_size, "the rows to remember.")
     batch = as_batch(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
-    blank = blank_state(algorithm, batch, memory, posterior, key)
+    blank = blank_state(algorithm, batch, window_size, posterior, key)
     if posterior is None:
         return update(blank, data)[0]
 
     def fill(leaf: Array) -> Array:
         # The oldest row stands where the next new one goes.
-        kept = jnp.roll(leaf[-memory:], rows % memory if rows > memory else 0, axis=0)
-        return jnp.concatenate([kept, jnp.repeat(kept[-1:], memory - kept.shape[0], axis=0)])
+        kept = jnp.roll(leaf[-window_size:], rows % window_size if rows > window_size else 0, axis=0)
+        return jnp.concatenate([kept, jnp.repeat(kept[-1:], window_size - kept.shape[0], axis=0)])
 
     inputs, targets = jax.tree.map(fill, (batch.inputs, batch.targets))
-    kept = Batch(inputs, targets, jnp.arange(memory) < rows, batch.scale)
+    kept = Batch(inputs, targets, jnp.arange(window_size) < rows, batch.scale)
     return blank._replace(memory=kept, seen=rows)
 
 
 def blank_state(
     algorithm: Algorithm,
     like: Batch,
-    memory: int,
+    window_size: int,
     posterior: Posterior | None,
     key: Seed,
 ) -> OnlineState:
-    """A follower that remembers nothing yet; ``like`` is used for its shapes alone."""
+    """A state that remembers nothing yet; ``like`` is used for its shapes alone."""
     key = as_key(key)
-    key_start, key_follower = jax.random.split(key)
+    key_start, key_online = jax.random.split(key)
     state = _init(algorithm, key_start)
     if posterior is not None:
         state = _start_from(algorithm, state, posterior)
 
     def empty(leaf: Array) -> Array:
-        return jnp.zeros((memory, *leaf.shape[1:]), leaf.dtype)
+        return jnp.zeros((window_size, *leaf.shape[1:]), leaf.dtype)
 
     inputs, targets = jax.tree.map(empty, (like.inputs, like.targets))
     return OnlineState(
-        algorithm, state, Batch(inputs, targets, jnp.zeros(memory, bool), like.scale), 0, key_follower
+        algorithm, state, Batch(inputs, targets, jnp.zeros(window_size, bool), like.scale), 0, key_online
     )
 
 
@@ -129,21 +129,21 @@ def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
 
 
 def update(
-    follower: OnlineState, new_data: Any, *, replays: int = 10, batch_size: int = 32
+    online: OnlineState, new_data: Any, *, num_replays: int = 10, batch_size: int = 32
 ) -> tuple[OnlineState, dict[str, Float[Array, " step"]]]:
     """Go on with new rows: one step on them, then some on rows from memory.
 
-    The cost depends on the number of new rows, ``replays`` and ``batch_size``, never on how much
+    The cost depends on the number of new rows, ``num_replays`` and ``batch_size``, never on how much
     has been seen.
 
     Args:
-        follower: From `start`, or the last `online.update`.
+        online: From `start`, or the last `online.update`.
         new_data: A pair ``(inputs, targets)``; no more rows than the memory holds.
-        replays: Steps on rows drawn from memory; with 0 every row is used exactly once.
+        num_replays: Steps on rows drawn from memory; with 0 every row is used exactly once.
         batch_size: Rows in each of those.
 
     Returns:
-        The follower, and what each step reported (ESS, loss, …).
+        The new state, and what each step reported (ESS, loss, …).
 
     Raises:
         ValueError: There are more new rows than the memory holds, or they do not fit the model.
@@ -154,40 +154,40 @@ def update(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> follower = pb.online.start(algorithm, (x, x), memory=16)
-        >>> follower, info = pb.online.update(follower, (x, x**2), replays=2)
-        >>> follower.seen, info["ess"].shape
+        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> online, info = pb.online.update(online, (x, x**2), num_replays=2)
+        >>> online.seen, info["ess"].shape
         (16, (3,))
     """
-    require_instance("follower", follower, OnlineState, "make one by follow(algorithm, data).")
+    require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
     require_positive_int("batch_size", batch_size, "rows per step.")
-    if isinstance(replays, bool) or not isinstance(replays, int | np.integer) or replays < 0:
-        raise ValueError(f"replays must be a whole number of at least 0, not {replays!r}.")
-    batch = as_batch(follower.algorithm.model, new_data, "new_data")
-    capacity, rows = follower.memory.mask.shape[0], int(batch.mask.sum())
+    if isinstance(num_replays, bool) or not isinstance(num_replays, int | np.integer) or num_replays < 0:
+        raise ValueError(f"num_replays must be a whole number of at least 0, not {num_replays!r}.")
+    batch = as_batch(online.algorithm.model, new_data, "new_data")
+    capacity, rows = online.memory.mask.shape[0], int(batch.mask.sum())
     if rows > capacity:
         raise ValueError(
             f"new_data has {rows} rows, but the memory holds {capacity}; pass fewer rows at a time, or "
             "make the memory larger."
         )
-    key, key_update = jax.random.split(follower.key)
+    key, key_update = jax.random.split(online.key)
     state, memory, infos = _update(
-        follower.algorithm,
-        int(replays),
+        online.algorithm,
+        int(num_replays),
         int(batch_size),
-        follower.state,
-        follower.memory,
+        online.state,
+        online.memory,
         pad_to(batch, padded_size(batch.mask.shape[0])),
-        jnp.asarray(follower.seen % capacity, jnp.int32),
+        jnp.asarray(online.seen % capacity, jnp.int32),
         key_update,
     )
-    return OnlineState(follower.algorithm, state, memory, follower.seen + rows, key), infos
+    return OnlineState(online.algorithm, state, memory, online.seen + rows, key), infos
 
 
-@partial(jax.jit, static_argnames=("algorithm", "replays", "batch_size"))
+@partial(jax.jit, static_argnames=("algorithm", "num_replays", "batch_size"))
 def _update(
     algorithm: Algorithm,
-    replays: int,
+    num_replays: int,
     batch_size: int,
     state: Any,
     memory: Batch,
@@ -219,7 +219,7 @@ def _update(
         batch = Batch(inputs, targets, jnp.arange(batch_size) < filled, scale)
         return algorithm.step(key_step, state, batch)
 
-    state, infos = jax.lax.scan(replay, state, jax.random.split(key_replay, replays))
+    state, infos = jax.lax.scan(replay, state, jax.random.split(key_replay, num_replays))
     both = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), info, infos)
     return state, memory, both
 

@@ -136,7 +136,7 @@ class PartialBNN(PersistentEstimator):
                 self._online = start(
                     self.algorithm_,
                     self._recent,
-                    memory=self.window_size,
+                    window_size=self.window_size,
                     posterior=posterior,
                     key=self._seed,
                 )
@@ -150,7 +150,7 @@ class PartialBNN(PersistentEstimator):
         # Few rows, replayed often, would be learned by heart.
         replays = self.n_replays if enough else min(self.n_replays, 10)
         self._online, infos = update(
-            self._online, new, replays=replays, batch_size=max(self.batch_size, _REPLAYED)
+            self._online, new, num_replays=replays, batch_size=max(self.batch_size, _REPLAYED)
         )
         self.posterior_ = self._online.posterior
         self.stream_info_ = {name: np.asarray(values) for name, values in infos.items()}

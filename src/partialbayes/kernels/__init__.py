@@ -4,9 +4,9 @@ They may import `feynman_kac` and what is below it.
 """
 
 from partialbayes.kernels._forgetting import forgetting
+from partialbayes.kernels._from_mcmc import from_mcmc
 from partialbayes.kernels._hamiltonian import adapted_hamiltonian, hamiltonian
 from partialbayes.kernels._langevin import guided_langevin, mala, unadjusted_langevin
-from partialbayes.kernels._lift import from_mcmc
 from partialbayes.kernels._metropolis import adapted_metropolis, random_walk_metropolis
 from partialbayes.kernels._ornstein_uhlenbeck import ornstein_uhlenbeck
 from partialbayes.kernels._pcn import pcn

@@ -22,7 +22,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
-from partialbayes.kernels._lift import from_mcmc
+from partialbayes.kernels._from_mcmc import from_mcmc
 from partialbayes.kernels._metropolis import regular_covariance
 from partialbayes.types import (
     Kernel,

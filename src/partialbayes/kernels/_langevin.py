@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive
 from partialbayes.feynman_kac._random import antithetic
-from partialbayes.kernels._lift import from_mcmc
+from partialbayes.kernels._from_mcmc import from_mcmc
 from partialbayes.types import Kernel, LogDensity, Moved, ParticleKernel, Particles, Phi, PRNGKey, Target
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.feynman_kac._random import antithetic, normal
-from partialbayes.kernels._lift import advance
+from partialbayes.kernels._from_mcmc import advance
 from partialbayes.types import (
     Kernel,
     LogDensity,

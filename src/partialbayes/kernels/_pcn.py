@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.kernels._lift import advance
+from partialbayes.kernels._from_mcmc import advance
 from partialbayes.types import (
     Kernel,
     LogDensity,
