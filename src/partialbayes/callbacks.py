@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.warn import warn
+from partialbayes.errors import LogWarning
 from partialbayes.types import Posterior
 
 __all__ = [
@@ -42,7 +44,7 @@ class Progress(NamedTuple):
         >>> import partialbayes as pb
         >>> def show(progress):
         ...     print(progress.begin, "of", progress.num_steps)
-        >>> callbacks = [show]  # fit(..., callbacks=callbacks) calls it after each piece
+        >>> run = pb.Run(callbacks=[show])  # fit(..., run=run) calls it after each piece
     """
 
     begin: int
@@ -54,10 +56,11 @@ class Progress(NamedTuple):
     current: Callable[[], Posterior]
 
 
-Callback: TypeAlias = Callable[[Progress], None]
+Callback: TypeAlias = Callable[[Progress], bool | None]
 """Called on the host, a few times a second at most, after each piece of the run.
 
-If it has a method ``next_stop(done) -> step``, a piece ends at that step."""
+If it returns True, the run ends there and its result is kept. If it has a method
+``next_stop(done) -> step``, a piece ends at that step."""
 
 
 class Snapshots:
@@ -76,7 +79,7 @@ class Snapshots:
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> snapshots = pb.callbacks.Snapshots(every=2)
         >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> trained = pb.fit(algorithm, (x, x), epochs=5, progress=False, callbacks=[snapshots])
+        >>> trained = pb.fit(algorithm, (x, x), epochs=5, run=pb.Run(callbacks=[snapshots]))
         >>> snapshots.steps
         [2, 4]
     """
@@ -111,33 +114,66 @@ def _rows(progress: Progress) -> list[dict[str, Any]]:
     return rows
 
 
-def _appender(
-    path: str | Path,
-    encode: Callable[[list[dict[str, Any]], bool], str],
-    step_of: Callable[[str], int | None],
-) -> Callback:
-    """A callback that adds rows to a text file; a resumed run goes on where it resumes."""
-    file = Path(path)
-    started = False
+class _Log:
+    """A callback that adds lines to a text file; a resumed run goes on where it resumes.
 
-    def callback(progress: Progress) -> None:
-        nonlocal started
-        if not started:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            kept = []
-            if progress.begin > 0 and file.exists():
+    A line that a kill or a full disk has cut off is taken away before anything is added.
+
+    Args:
+        path: The file.
+        encode: ``(rows, is_empty) ->`` the text to add.
+        step_of: ``line -> step``; None for a header, and ValueError for a line that is not whole.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        encode: Callable[[list[dict[str, Any]], bool], str],
+        step_of: Callable[[str], int | None],
+    ) -> None:
+        self._file = Path(path)
+        self._encode = encode
+        self._step_of = step_of
+        self._size: int | None = None  # of what is whole; what is beyond is not
+        self._pending = ""
+        self._has_warned = False
+
+    def __call__(self, progress: Progress) -> None:
+        """Add the lines of a piece; those that could not be written are tried again."""
+        try:
+            if self._size is None:
+                self._size = self._begin(progress.begin)
+            self._pending += self._encode(_rows(progress), self._size == 0 and not self._pending)
+            with self._file.open("r+b") as stream:
+                stream.truncate(self._size)
+                stream.seek(self._size)
+                stream.write(self._pending.encode())
+            self._size, self._pending = self._size + len(self._pending.encode()), ""
+        except OSError as error:
+            if not self._has_warned:
+                warn(
+                    f"the log {self._file} could not be written ({error.strerror or error}); training "
+                    "goes on, and what is missing is written when that is possible again.",
+                    LogWarning,
+                )
+            self._has_warned = True
+
+    def _begin(self, done: int) -> int:
+        """Return how many bytes to keep: whole lines, up to the step that the run goes on from."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        kept = 0
+        if done > 0 and self._file.exists():
+            for line in self._file.read_bytes().splitlines(keepends=True):
+                try:
+                    step = self._step_of(line.decode())
+                except (ValueError, KeyError, TypeError):
+                    break
                 # The log may run past the checkpoint that the run resumed from.
-                for line in file.read_text().splitlines(keepends=True):
-                    step = step_of(line)
-                    if step is None or step <= progress.begin:
-                        kept.append(line)
-            file.write_text("".join(kept))
-            started = True
-        is_empty = file.stat().st_size == 0
-        with file.open("a") as stream:
-            stream.write(encode(_rows(progress), is_empty))
-
-    return callback
+                if not line.endswith(b"\n") or (step is not None and step > done):
+                    break
+                kept += len(line)
+        self._file.touch()
+        return kept
 
 
 def csv_log(path: str | Path) -> Callback:
@@ -158,9 +194,9 @@ def csv_log(path: str | Path) -> Callback:
 
     def step_of(line: str) -> int | None:
         first = line.split(",", 1)[0]
-        return int(first) if first.isdigit() else None
+        return None if first == "step" else int(first)
 
-    return _appender(path, encode, step_of)
+    return _Log(path, encode, step_of)
 
 
 def json_lines_log(path: str | Path) -> Callback:
@@ -177,7 +213,7 @@ def json_lines_log(path: str | Path) -> Callback:
     def step_of(line: str) -> int | None:
         return int(json.loads(line)["step"])
 
-    return _appender(path, encode, step_of)
+    return _Log(path, encode, step_of)
 
 
 def tensorboard_log(writer: Any) -> Callback:

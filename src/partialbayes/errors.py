@@ -11,11 +11,22 @@ from partialbayes.types import Fit
 
 __all__ = [
     "CheckpointError",
+    "CheckpointWarning",
     "CollapseWarning",
+    "DepartureWarning",
+    "DivergedWarning",
+    "FewParticlesWarning",
+    "LogWarning",
+    "MixingWarning",
+    "NoMaximumWarning",
     "ShortfallWarning",
     "StalledError",
+    "StalledWarning",
+    "SteepPathWarning",
     "TableError",
+    "TableWarning",
     "TrainingDivergedError",
+    "TrainingInterrupted",
 ]
 
 
@@ -49,6 +60,33 @@ class TrainingDivergedError(RuntimeError):
             else "it was before the first evaluation, so there is no earlier posterior to keep"
         )
         return f"the loss became NaN or infinite at step {step}; {kept}. {remedy}"
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a run, after the step at hand was finished and the checkpoint, if any, written.
+
+    It is a `KeyboardInterrupt`, so that a loop of fits ends with it.
+
+    Attributes:
+        step: The steps done.
+        fit: What `fit` (or `fit_many`) would have returned at that point.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> stopped = pb.errors.TrainingInterrupted(12, 100, None)
+        >>> stopped.step  # except pb.errors.TrainingInterrupted as stopped: …
+        12
+    """
+
+    def __init__(self, step: int, num_steps: int, fit: Any) -> None:
+        super().__init__(step, num_steps, fit)  # whole, so that it can come from another process
+        self.step = step
+        self.fit = fit
+
+    def __str__(self) -> str:
+        """How far it came, and what is kept."""
+        step, num_steps, _ = self.args
+        return f"interrupted after {step} of {num_steps} steps; what was trained is in `fit`"
 
 
 class StalledError(RuntimeError):
@@ -96,6 +134,72 @@ class CollapseWarning(UserWarning):
     """Particles, or moves, that have stopped doing anything."""
 
 
+class DivergedWarning(UserWarning):
+    """A run diverged, and the best posterior before that is used: of many runs, or of an estimator."""
+
+
+class NoMaximumWarning(UserWarning):
+    """What is to be maximized has no maximum: a point estimate with a learned scale of the prior."""
+
+
+class StalledWarning(UserWarning):
+    """The second stage of some of many runs did not get to the posterior."""
+
+
+class CheckpointWarning(UserWarning):
+    """A run goes on from a checkpoint, but perhaps not to the same bits."""
+
+
+class LogWarning(UserWarning):
+    """A log could not be written; training goes on."""
+
+
+class DepartureWarning(UserWarning):
+    """A pretrained network predicted better as it was than after training.
+
+    Example:
+        >>> import warnings
+        >>> from partialbayes.errors import DepartureWarning
+        >>> warnings.simplefilter("error", DepartureWarning)  # to stop at one
+        >>> warnings.simplefilter("default", DepartureWarning)
+    """
+
+
+class FewParticlesWarning(UserWarning):
+    """A kernel that needs more particles for so many random weights, or its spread falls short.
+
+    Its effective sample size can look healthy all the same.
+
+    Example:
+        >>> import warnings
+        >>> from partialbayes.errors import FewParticlesWarning
+        >>> warnings.simplefilter("ignore", FewParticlesWarning)  # to go on all the same
+        >>> warnings.simplefilter("default", FewParticlesWarning)
+    """
+
+
+class MixingWarning(UserWarning):
+    """A sampler whose draws are not to be taken for draws of the posterior, and what to change.
+
+    Example:
+        >>> import warnings
+        >>> from partialbayes.errors import MixingWarning
+        >>> warnings.simplefilter("error", MixingWarning)  # to stop at one
+        >>> warnings.simplefilter("default", MixingWarning)
+    """
+
+
+class SteepPathWarning(UserWarning):
+    """A path of targets whose steps were too long for the particles to follow.
+
+    Example:
+        >>> import warnings
+        >>> from partialbayes.errors import SteepPathWarning
+        >>> warnings.simplefilter("error", SteepPathWarning)  # to stop at one
+        >>> warnings.simplefilter("default", SteepPathWarning)
+    """
+
+
 class CheckpointError(RuntimeError):
     """A file could not be written or read; the message says why and what to do.
 
@@ -111,3 +215,7 @@ class CheckpointError(RuntimeError):
 
 class TableError(ValueError):
     """What is wrong with a table, in one sentence."""
+
+
+class TableWarning(UserWarning):
+    """What was done to a table that its owner should know: columns left out, cells never seen before."""

@@ -1,27 +1,42 @@
 """Following a stream: particles and ψ go on with new data, in bounded time and memory.
 
 An online state keeps the last W rows. New rows push out the oldest; then the algorithm takes one step on
-the new rows and a few on rows drawn from the W. With N = min(rows seen, W) in place of the size of a
-data set, `forgetting` holds the particles at the posterior of the rows in memory, while what has
-been pushed out fades: data that drift are followed, and W says how closely.
+the new rows and a few on rows from memory, N = min(rows seen, W) of them in place of a data set.
+
+New rows displace what they push out: of N rows, R pushed out make the share R/N that is forgotten, none
+while the memory fills. Rows from memory displace themselves, the share M/N, as in training. They are
+slices of one permutation of the memory for each update, so that no row comes twice before all have come
+once. With kernels that forget (`transport`, `forgetting`) the particles stay near the posterior of the
+rows in memory, and what has been pushed out fades over a few updates: which of the old rows a share was
+learned from is not known. Data that drift are followed, and W says how closely.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
+from partialbayes._engine.checkpoints import lock_file
+from partialbayes._engine.compiled import step_on
+from partialbayes._engine.interrupts import uninterrupted
+from partialbayes._engine.sources import Given, Replayed
+from partialbayes._engine.streams import salt
 from partialbayes._utils.checks import as_key, require_instance, require_positive_int
+from partialbayes.errors import CheckpointError, TrainingDivergedError
+from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
 
 __all__ = [
     "OnlineState",
+    "restore",
+    "save",
     "start",
     "update",
 ]
@@ -61,7 +76,7 @@ def start(
     """Get ready to follow a stream.
 
     Args:
-        algorithm: The method; ``ohsmc(model, kernel=forgetting("diagonal"))`` is made for it.
+        algorithm: The method; ``ohsmc(model)`` is made for it.
         data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
             W are remembered; or, from scratch, the first rows of the stream, which the first
             `online.update` is made with.
@@ -77,7 +92,7 @@ def start(
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> pb.online.start(algorithm, (x, x), window_size=16).seen
         8
@@ -108,8 +123,7 @@ def blank_state(
     key: Seed,
 ) -> OnlineState:
     """A state that remembers nothing yet; ``like`` is used for its shapes alone."""
-    key = as_key(key)
-    key_start, key_online = jax.random.split(key)
+    key_start, key_online = jax.random.split(salt(as_key(key)))
     state = _init(algorithm, key_start)
     if posterior is not None:
         state = _start_from(algorithm, state, posterior)
@@ -139,24 +153,26 @@ def update(
     Args:
         online: From `start`, or the last `online.update`.
         new_data: A pair ``(inputs, targets)``; no more rows than the memory holds.
-        num_replays: Steps on rows drawn from memory; with 0 every row is used exactly once.
+        num_replays: Steps on rows from memory; with 0 every row is used exactly once.
         batch_size: Rows in each of those.
 
     Returns:
-        The new state, and what each step reported (ESS, loss, …).
+        The new state, and what each step reported (the loss, …).
 
     Raises:
         ValueError: There are more new rows than the memory holds, or they do not fit the model.
-        TypeError: ``starter`` is not from `start`.
+        TypeError: ``online`` is not from `start`.
+        TrainingDivergedError: The new rows would leave the loss or the state NaN or infinite.
+            ``online`` is as it was; go on with it.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10, kernel=pb.kernels.forgetting("diagonal"))
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> online = pb.online.start(algorithm, (x, x), window_size=16)
         >>> online, info = pb.online.update(online, (x, x**2), num_replays=2)
-        >>> online.seen, info["ess"].shape
+        >>> online.seen, info["loss"].shape
         (16, (3,))
     """
     require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
@@ -170,17 +186,30 @@ def update(
             f"new_data has {rows} rows, but the memory holds {capacity}; pass fewer rows at a time, or "
             "make the memory larger."
         )
-    key, key_update = jax.random.split(online.key)
-    state, memory, infos = _update(
-        online.algorithm,
-        int(num_replays),
-        int(batch_size),
-        online.state,
-        online.memory,
-        pad_to(batch, padded_size(batch.mask.shape[0])),
-        jnp.asarray(online.seen % capacity, jnp.int32),
-        key_update,
-    )
+    # A copy: after an update that is refused the next one begins with the same key.
+    key, key_update = jax.random.split(jax.random.clone(online.key))  # type: ignore[no-untyped-call]
+    with uninterrupted():
+        state, memory, infos, is_sound = jax.block_until_ready(  # type: ignore[no-untyped-call]
+            _update(
+                online.algorithm,
+                int(num_replays),
+                int(batch_size),
+                online.state,
+                online.memory,
+                pad_to(batch, padded_size(batch.mask.shape[0])),
+                jnp.asarray(online.seen % capacity, jnp.int32),
+                key_update,
+            )
+        )
+    if not is_sound:
+        raise TrainingDivergedError(
+            online.seen + rows,
+            None,
+            "Check the scale of the new rows and drop those that cannot be right, or use a smaller "
+            "learning rate.",
+            "new_data would leave the loss or the state NaN or infinite, so the update is refused; the "
+            "state before it still holds.",
+        )
     return OnlineState(online.algorithm, state, memory, online.seen + rows, key), infos
 
 
@@ -194,7 +223,8 @@ def _update(
     new: Batch,
     place: Int[Array, ""],
     key: PRNGKey,
-) -> tuple[Any, Batch, Report]:
+) -> tuple[Any, Batch, Report, Bool[Array, ""]]:
+    before = state
     capacity = memory.mask.shape[0]
     # Rows that do not count are written nowhere.
     offsets = jnp.cumsum(new.mask) - 1
@@ -204,24 +234,104 @@ def _update(
         return kept.at[places].set(rows, mode="drop")
 
     inputs, targets = jax.tree.map(write, (memory.inputs, memory.targets), (new.inputs, new.targets))
+    held, arrived = memory.mask.sum(), new.mask.sum()
     memory = Batch(inputs, targets, memory.mask.at[places].set(True, mode="drop"), memory.scale)
-    filled = memory.mask.sum().astype(memory.scale.dtype)
-    key_new, key_replay = jax.random.split(key)
-    first = new._replace(scale=filled / new.mask.sum().astype(filled.dtype))
-    state, info = algorithm.step(key_new, state, first)
+    present = memory.mask.sum()
+    filled = present.astype(memory.scale.dtype)
+    pushed_out = (held + arrived - present).astype(filled.dtype) / jnp.maximum(held, 1)
+    first = new._replace(scale=filled / arrived.astype(filled.dtype), forgotten=pushed_out)
+    state, _, info = step_on(algorithm, Given(), key, first, state, (), jnp.int32(0))
+    draw = Replayed(batch_size)
 
-    def replay(state: Any, key: PRNGKey) -> tuple[Any, Info]:
-        key_rows, key_step = jax.random.split(key)
-        chosen = jax.random.randint(key_rows, (batch_size,), 0, memory.mask.sum())
-        inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (memory.inputs, memory.targets))
-        # A short memory is not made to count for more than its rows.
-        scale = jnp.maximum(filled / batch_size, 1.0)
-        batch = Batch(inputs, targets, jnp.arange(batch_size) < filled, scale)
-        return algorithm.step(key_step, state, batch)
+    def replay(carry: tuple[Any, Array], step: Int[Array, ""]) -> tuple[tuple[Any, Array], Info]:
+        state, order, info = step_on(algorithm, draw, key, memory, *carry, step)
+        return (state, order), info
 
-    state, infos = jax.lax.scan(replay, state, jax.random.split(key_replay, num_replays))
+    steps = jnp.arange(1, num_replays + 1, dtype=jnp.int32)
+    (state, _), infos = jax.lax.scan(replay, (state, draw.order(memory)), steps)
     both = jax.tree.map(lambda one, more: jnp.concatenate([one[None], more]), info, infos)
-    return state, memory, both
+    is_sound = _is_sound(algorithm, before, state) & jnp.isfinite(both.get("loss", filled)).all()
+    return state, memory, both, is_sound
+
+
+def _is_sound(algorithm: Algorithm, before: Any, after: Any) -> Bool[Array, ""]:
+    """Whether nothing in the state became NaN or infinite; a log-weight may be −∞, but not all."""
+
+    def is_bad(leaf: Array) -> Array:
+        return jnp.isnan(leaf) | jnp.isposinf(leaf)
+
+    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    sound = [
+        ~jnp.any(is_bad(new) & ~is_bad(old))
+        for old, new in pairs
+        if jnp.issubdtype(new.dtype, jnp.inexact)
+    ]
+    posterior = algorithm.posterior(after)
+    sound += [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(posterior.psi)]
+    weighed = posterior.particles.log_weights > -jnp.inf
+    values = jnp.where(weighed[..., None], posterior.particles.values, 0.0)
+    return jnp.stack([*sound, weighed.any(), jnp.all(jnp.isfinite(values))]).all()
+
+
+def save(path: str | Path, online: OnlineState) -> None:
+    """Write all of an online learner to a file, atomically, so that it can go on after a crash.
+
+    Args:
+        path: The file; one that is there is replaced.
+        online: From `start`, `online.update` or `restore`.
+
+    Raises:
+        CheckpointError: The disk refused. A file that was there before is untouched.
+
+    Example:
+        >>> import tempfile, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> path = tempfile.mkdtemp() + "/online.safetensors"
+        >>> pb.online.save(path, online)
+        >>> pb.online.restore(path, algorithm, (x, x), window_size=16).seen
+        8
+    """
+    require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
+    with lock_file(path):
+        save_tree(path, _arrays(online), {"kind": "online", "seen": online.seen})
+
+
+def restore(
+    path: str | Path, algorithm: Algorithm, data: Any, *, window_size: int = 1000
+) -> OnlineState:
+    """Read an online learner that `save` wrote; it goes on to the same bits.
+
+    Args:
+        path: The file.
+        algorithm: The method it was started with.
+        data: A pair ``(inputs, targets)`` of any rows of the stream, for their shapes alone.
+        window_size: W, as it was.
+
+    Raises:
+        CheckpointError: The file is missing, damaged, or of another method, model or window.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> # online = pb.online.restore("online.safetensors", algorithm, rows, window_size=200)
+    """
+    require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
+    require_positive_int("window_size", window_size, "the rows to remember.")
+    like = blank_state(
+        algorithm, as_batch(algorithm.model, data, "data"), window_size, None, jax.random.key(0)
+    )
+    arrays, description = load_tree(path, _arrays(like))
+    seen = description.get("seen")
+    if description.get("kind") != "online" or not isinstance(seen, int):
+        raise CheckpointError(f"{path} is not an online learner; use what online.save wrote.")
+    state, memory, key = arrays
+    return OnlineState(algorithm, state, memory, seen, key)
+
+
+def _arrays(online: OnlineState) -> tuple[Any, Batch, PRNGKey]:
+    return online.state, online.memory, online.key
 
 
 def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:

@@ -18,8 +18,10 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import html
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax.numpy as jnp
@@ -36,6 +38,8 @@ __all__ = [
     "Batch",
     "ChainReport",
     "Chunks",
+    "Departure",
+    "End",
     "Fit",
     "History",
     "ImportanceReport",
@@ -81,6 +85,7 @@ __all__ = [
     "Sampler",
     "Scalar",
     "Seed",
+    "Slopes",
     "Split",
     "Target",
     "TargetCdf",
@@ -98,7 +103,7 @@ Scalar: TypeAlias = Float[Array, ""]
 """One number, as an array."""
 Info: TypeAlias = dict[str, Scalar]
 """What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
-data point; those with particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
+data point; those with weighted particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
 ``ancestors``."""
 Report: TypeAlias = PyTree
 """What a second stage reports once, a NamedTuple of arrays such as `ChainReport`; None if nothing."""
@@ -134,6 +139,8 @@ class Batch(NamedTuple):
         targets: Pytree of arrays with a leading example axis.
         mask: True for the rows that count; the others are padding.
         scale: N / M, data-set size over the number of rows that count.
+        forgotten: The share of what a method knows that these rows are to displace; M / N if None. In
+            a stream new rows displace only those that leave the memory.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -145,6 +152,12 @@ class Batch(NamedTuple):
     targets: PyTree
     mask: Bool[Array, " example"]
     scale: Scalar
+    forgotten: Scalar | None = None
+
+    @property
+    def room(self) -> Scalar:
+        """The share that is to be forgotten."""
+        return 1.0 / self.scale if self.forgotten is None else self.forgotten
 
 
 class Psi(NamedTuple):
@@ -193,6 +206,8 @@ class Network(NamedTuple):
         ordered: Whether dictionaries in the params are known to be in the order of definition. If
             not, layers in a dictionary cannot be chosen by position.
         recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
+        pretrained: Whether its weights are worth keeping: trainers then start around them, never from
+            the prior, and `fit` says whether the result is worse than the network as it was.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -208,6 +223,10 @@ class Network(NamedTuple):
     output_axis: int = -1
     ordered: bool = False
     recipe: str | None = None
+    pretrained: bool = False
+
+    def __repr__(self) -> str:
+        return f"Network({_made_by(self.recipe)})"
 
 
 class Latent(NamedTuple):
@@ -321,6 +340,8 @@ class Likelihood(NamedTuple):
         kind: What targets are: "real" numbers, "count" (whole numbers, and so are their quantiles) or
             "class" (labels).
         is_gaussian: Whether each entry is Gaussian, so that mean and variance say all.
+        exact: The same with the density's own gradient, where that of ``log_density`` is another one for
+            the sake of training; None where it is the density's. Samplers of φ go by it.
         recipe: How it was made, as JSON; None if it is the user's own.
     """
 
@@ -338,7 +359,11 @@ class Likelihood(NamedTuple):
     probabilities: LikelihoodMoment | None = None
     kind: Literal["real", "count", "class"] = "real"
     is_gaussian: bool = False
+    exact: Likelihood | None = None
     recipe: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Likelihood({_made_by(self.recipe)}, {_short(self)})"
 
     @property
     def is_classification(self) -> bool:
@@ -393,6 +418,9 @@ class Prior(NamedTuple):
     log_density: PriorDensity
     moments: PriorMoments
     normal: bool
+
+    def __repr__(self) -> str:
+        return f"Prior({'normal' if self.normal else 'not normal'})"
 
 
 @runtime_checkable
@@ -459,6 +487,7 @@ class Model(NamedTuple):
         chunks: How much is done at a time, in training and in prediction; see `with_chunks`.
         recipes: How its network, likelihood and prior were made, None where that is not known;
             what `save` writes down.
+        pretrained: Whether the weights that ``init`` gives are worth keeping; see `Network`.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -477,6 +506,27 @@ class Model(NamedTuple):
     split: Split
     chunks: Chunks = Chunks()
     recipes: Recipes = Recipes()
+    pretrained: bool = False
+
+    def __repr__(self) -> str:
+        total = sum(leaf.size for leaf in self.split.leaves)
+        return f"Model({self.split.dim} of {total} weights random, {_short(self.likelihood)})"
+
+    def _repr_html_(self) -> str:
+        return _as_table("Model", self._told())
+
+    def _told(self) -> dict[str, str]:
+        total = sum(leaf.size for leaf in self.split.leaves)
+        chosen = [
+            leaf.path
+            for leaf, mask in zip(self.split.leaves, self.split.masks, strict=True)
+            if mask.any()
+        ]
+        return {
+            "random weights": f"{self.split.dim} of {total}",
+            "in": ", ".join(chosen[:4]) + (", …" if len(chosen) > 4 else ""),
+            "targets": _short(self.likelihood),
+        }
 
     def log_prior(self, phi: Phi, psi: Psi) -> Scalar:
         """Return log π(φ; ψ)."""
@@ -491,6 +541,20 @@ class Model(NamedTuple):
         return self.prior.moments(psi.prior)
 
 
+class Slopes(NamedTuple):
+    """Gradients in φ at each particle.
+
+    Attributes:
+        log_density: Of a target's ``log_density``.
+        log_prior: Of log π(φ).
+        log_potential: Of a target's ``log_potential``.
+    """
+
+    log_density: Float[Array, "particle dim"]
+    log_prior: Float[Array, "particle dim"]
+    log_potential: Float[Array, "particle dim"]
+
+
 class Target(NamedTuple):
     """What a move may look at besides the particles.
 
@@ -500,12 +564,23 @@ class Target(NamedTuple):
         log_potential: What the particles are reweighted by right after the move. One particle.
         prior: Moments of the prior.
         fraction: M / N, the share of the data in this batch.
+        forgotten: The share of what the particles know that a move which makes room for the batch is to
+            forget; the same M / N if None.
+        slopes: Gradients at the particles to be moved, where whoever asks for the move has them
+            already, as `ohsmc` does for a kernel that uses the batch.
     """
 
     log_density: LogDensity
     log_potential: LogDensity
     prior: Moments
     fraction: Scalar
+    forgotten: Scalar | None = None
+    slopes: Slopes | None = None
+
+    @property
+    def room(self) -> Scalar:
+        """The share that is to be forgotten."""
+        return self.fraction if self.forgotten is None else self.forgotten
 
 
 class Moved(NamedTuple):
@@ -526,6 +601,10 @@ class Moved(NamedTuple):
 
 def _no_memory(dim: int, /) -> PyTree:
     return ()
+
+
+def _any_number(dim: int, /) -> int:
+    return 1
 
 
 @runtime_checkable
@@ -562,6 +641,17 @@ class Kernel(NamedTuple):
         needs_prior_variance: Whether the prior must have a variance.
         keeps_target: Whether particles drawn from the target stay so. OHSMC can do without;
             sequential Monte Carlo along a path cannot (`require_invariant`).
+        needs_batches: Whether it forgets as much as comes in, which with all rows in one batch is
+            everything.
+        learn: ``(pools, prior) -> step``, of a kernel that learns from the cloud: the same move with
+            what other particles say, the first of the pools to the first half of those that are moved,
+            the second to the second half. None where the kernel learns nothing.
+        batch_rate: Zero for a move after which the particles are reweighted by the batch. A move that
+            takes the batch in by itself gives its rate, in units of M/N: one if what it knows of
+            the other rows fades by (1 − M/N), a fifth if by (1 − M/(5 N)). `ohsmc` then neither
+            weights nor resamples.
+        fewest_particles: From the number of weights to how many particles it needs to be near the
+            posterior; `ohsmc` warns below that.
     """
 
     step: KernelStep
@@ -569,6 +659,14 @@ class Kernel(NamedTuple):
     needs_normal_prior: bool = False
     needs_prior_variance: bool = False
     keeps_target: bool = True
+    needs_batches: bool = False
+    learn: Callable[[tuple[Particles, Particles], Moments], KernelStep] | None = None
+    batch_rate: float = 0.0
+    fewest_particles: Callable[[int], int] = _any_number
+
+    def __repr__(self) -> str:
+        name = getattr(self.step, "__qualname__", "").partition(".")[0]
+        return f"Kernel({name})"
 
 
 class ParticleKernel(NamedTuple):
@@ -614,6 +712,27 @@ class Posterior(NamedTuple):
     psi: Psi
     particles: Particles
 
+    def __repr__(self) -> str:
+        members = f"{self.num_members} members of " if self.is_ensemble else ""
+        return (
+            f"Posterior({members}{self.num_particles} particles of {self.particles.values.shape[-1]} "
+            f"random weights, {sum(np.size(leaf) for leaf in self.psi.network.values())} others)"
+        )
+
+    def _repr_html_(self) -> str:
+        return _as_table("Posterior", self._told())
+
+    def _told(self) -> dict[str, str]:
+        weights = np.exp(np.asarray(self.particles.log_weights, float)).ravel()
+        ess = 1.0 / np.square(weights / weights.sum()).sum()
+        members = {"members": str(self.num_members)} if self.is_ensemble else {}
+        return {
+            **members,
+            "particles": str(self.num_particles),
+            "effective sample size": f"{ess:.1f}",
+            "random weights": str(self.particles.values.shape[-1]),
+        }
+
     @property
     def is_ensemble(self) -> bool:
         """Whether there is a member axis."""
@@ -639,6 +758,7 @@ class ChainReport(NamedTuple):
         acceptance: Mean acceptance probability of each chain.
         divergences: How many draws diverged, over all chains.
         step_size: The step size of each chain.
+        num_draws: How many draws of each chain were kept.
     """
 
     r_hat: Float[Array, "... dim"]
@@ -646,6 +766,7 @@ class ChainReport(NamedTuple):
     acceptance: Float[Array, "... chain"]
     divergences: Int[Array, "..."]
     step_size: Float[Array, "... chain"]
+    num_draws: Int[Array, "..."]
 
 
 class LaplaceReport(NamedTuple):
@@ -784,6 +905,8 @@ class Algorithm(NamedTuple):
             if there is nothing left to do. See `two_stage`.
         restart: How it continues from a posterior; None if a posterior does not say where to
             continue. See `online.start`.
+        wants: What a step must be given: "all rows" (`fit` refuses batches), "batches" (`fit` warns of
+            all rows in one), or None for either.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -800,6 +923,11 @@ class Algorithm(NamedTuple):
     posterior: AlgorithmPosterior
     finish: AlgorithmFinish | None = None
     restart: AlgorithmRestart | None = None
+    wants: Literal["all rows", "batches"] | None = None
+
+    def __repr__(self) -> str:
+        name = getattr(self.step, "__qualname__", "").partition(".")[0]
+        return f"Algorithm({name}, {self.model!r})"
 
 
 BIAS_NAMES = ("bias", "b")
@@ -866,6 +994,8 @@ class Split:
         flatten: ``params -> (phi, psi)``; latents take their starting values.
         merge: ``(phi, psi) -> params``.
         latents: ``phi -> {name: array}``, the likelihood's random parameters.
+        frozen: By path, the weights that are neither random nor trained: as the leaf, or flat where
+            only part of it is frozen. Integers and the like are always among them.
 
     Example:
         >>> import partialbayes as pb
@@ -880,6 +1010,7 @@ class Split:
     flatten: Callable[[PyTree], tuple[Array, dict[str, Array]]]
     merge: Callable[[Array, dict[str, Array]], PyTree]
     latents: Callable[[Array], dict[str, Array]] = lambda phi: {}
+    frozen: Mapping[str, Array] = field(default_factory=dict)
 
     def describe(self, num_particles: int = 1000) -> str:
         """A table of each weight's path, shape, count and side, and the memory particles take.
@@ -900,20 +1031,49 @@ class Split:
             1000 particles take 40.0 kB
         """
         rows = [("path", "shape", "weights", "side")]
+        kept = 0
         for leaf, mask in zip(self.leaves, self.masks, strict=True):
-            side = "phi" if mask.all() else f"phi ({mask.sum()}) + psi" if mask.any() else "psi"
-            rows.append((leaf.path, str(leaf.shape), str(leaf.size), side if trains(leaf) else "frozen"))
+            frozen = self.frozen[leaf.path].size if leaf.path in self.frozen else 0
+            kept += frozen if trains(leaf) else 0
+            counts = {"phi": int(mask.sum()), "psi": leaf.size - int(mask.sum()) - frozen}
+            sides = {name: count for name, count in (counts | {"frozen": frozen}).items() if count}
+            side = (
+                "".join(sides)
+                if len(sides) < 2
+                else " + ".join(f"{name} ({count})" for name, count in sides.items())
+            )
+            rows.append((leaf.path, str(leaf.shape), str(leaf.size), side))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [
             f"{path:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}  {side}"
             for path, shape, count, side in rows
         ]
-        rest = sum(leaf.size for leaf in self.leaves if trains(leaf)) - self.dim
-        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights")
+        rest = sum(leaf.size for leaf in self.leaves if trains(leaf)) - self.dim - kept
+        told = f", frozen: {kept}" if kept else ""
+        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights{told}")
         # One log-weight goes with each particle.
         size = num_particles * (self.dim + 1) * jnp.dtype(jnp.result_type(float)).itemsize
         lines.append(f"{num_particles} particles take {_readable(size)}")
         return "\n".join(lines)
+
+
+def _made_by(recipe: str | None) -> str:
+    return "your own" if recipe is None else str(json.loads(recipe)["builder"])
+
+
+def _short(likelihood: Likelihood) -> str:
+    kinds = {"real": "real targets", "count": "counts", "class": "classes"}
+    return kinds[likelihood.kind] + (" with Gaussian noise" if likelihood.is_gaussian else "")
+
+
+def _as_table(title: str, facts: dict[str, str]) -> str:
+    """A small table, as a notebook shows it."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table><caption style='text-align:left'><b>{html.escape(title)}</b></caption>{rows}</table>"
 
 
 def trains(leaf: Leaf) -> bool:
@@ -928,6 +1088,39 @@ def _readable(size: int) -> str:
     return f"{size} bytes"
 
 
+class Departure(NamedTuple):
+    """How far training has led from a pretrained network, on validation data where there are any.
+
+    Attributes:
+        nlpd_before: Negative log predictive density of the network as it was.
+        nlpd_after: That of the posterior returned.
+        standard_error: Of the difference, from its spread over the rows.
+        distance: How far the predictions have moved: the mean total variation between the class
+            probabilities, or the root mean square shift of the mean in predictive standard deviations.
+        held_out: Whether the rows were validation data, or training data.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.types.Departure(0.04, 0.19, 0.01, 0.2, held_out=True).is_worse
+        True
+    """
+
+    nlpd_before: float
+    nlpd_after: float
+    standard_error: float
+    distance: float
+    held_out: bool
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the result predicts worse, by more than two standard errors and 0.01 nats per row."""
+        return not self.nlpd_after - self.nlpd_before <= max(2.0 * self.standard_error, 0.01)
+
+
+End: TypeAlias = Literal["epochs", "patience", "settled", "callback", "interrupt"]
+"""What ended a run."""
+
+
 class History(NamedTuple):
     """What happened, step by step.
 
@@ -936,6 +1129,7 @@ class History(NamedTuple):
         eval_steps: The steps after which validation was scored (counted from 1).
         validation_nlpd: The score there; empty if there was no validation data.
         best_step: The step whose posterior was returned.
+        departure: How the result compares with a pretrained network as it was; None for others.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -949,6 +1143,17 @@ class History(NamedTuple):
     eval_steps: Int[np.ndarray, " evaluation"]
     validation_nlpd: Float[np.ndarray, " evaluation"]
     best_step: int
+    departure: Departure | None = None
+
+    def __repr__(self) -> str:
+        return f"History({', '.join(f'{name} {value}' for name, value in self._told().items())})"
+
+    def _told(self) -> dict[str, str]:
+        steps = max((len(values) for values in self.metrics.values()), default=0)
+        scores = np.asarray(self.validation_nlpd)
+        known = np.isfinite(scores).any()
+        best = {"best validation NLPD": f"{np.nanmin(scores):.4f}"} if known else {}
+        return {"steps": str(steps), "best step": str(self.best_step), **best}
 
 
 class Fit(NamedTuple):
@@ -960,13 +1165,14 @@ class Fit(NamedTuple):
         noise: The likelihood's own parameters by name, in their own units, such as
             ``noise["variance"]`` of a Gaussian: learned values, and posterior means of sampled ones.
         reports: What the second stages have to say (`ChainReport`, `TemperingReport`, …), one each.
-        interrupted: Whether Ctrl-C ended the run; early stopping does not count.
+        end: What ended the run: its ``"epochs"``, ``"patience"``, that it had ``"settled"``, a
+            ``"callback"``, or an ``"interrupt"`` (Ctrl-C).
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(pb.learned(1.0)))
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=9, progress=False)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=9)
         >>> bool(trained.noise["variance"] < 1.0)
         True
     """
@@ -975,7 +1181,27 @@ class Fit(NamedTuple):
     history: History
     noise: dict[str, Array]
     reports: tuple[Report, ...] = ()
-    interrupted: bool = False
+    end: End = "epochs"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the run."""
+        return self.end == "interrupt"
+
+    def __repr__(self) -> str:
+        return f"Fit({self.history!r},\n    {self.posterior!r})"
+
+    def _repr_html_(self) -> str:
+        return _as_table("Fit", self._told())
+
+    def _told(self) -> dict[str, str]:
+        ended = {"interrupted": "yes"} if self.interrupted else {}
+        own = {
+            name: np.array2string(np.asarray(value), precision=4)
+            for name, value in self.noise.items()
+            if np.size(value) <= 4
+        }
+        return {**self.history._told(), **self.posterior._told(), **own, **ended}
 
     @property
     def report(self) -> Report:

@@ -1,4 +1,4 @@
-"""The training engine: sources of batches, one compiled loop, one host loop, checkpoints of a run.
+"""The training engine: a source of batches, one compiled loop, one host loop with a monitor, a result.
 
-Nobody's business but `training`'s. It may import everything up to `io` and `callbacks`.
+Private: `training` and `online` are made of it. It may import everything up to `io` and `callbacks`.
 """

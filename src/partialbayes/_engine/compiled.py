@@ -1,4 +1,4 @@
-"""The compiled training loop: pure functions from `Carry` to `Carry`.
+"""The compiled loop: pure functions from `Carry` to `Carry`, for one run or, mapped, for many.
 
 Training is one loop over steps, data and validation inside, with run-time bounds: a run of any
 length, in pieces of any length, compiles once. Each step's random key is folded from the step's
@@ -7,54 +7,95 @@ number, so a run does not depend on how it was cut into pieces, and can be taken
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from partialbayes._engine.epochs import permutation, take
+from partialbayes._engine.settling import Settled, Settling, check, nothing_seen
+from partialbayes._engine.streams import Stream, stream_key
 from partialbayes.parallel._sharding import constrain
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
 from partialbayes.resampling import subsample
-from partialbayes.types import Algorithm, Batch, Posterior, PRNGKey, Report, Scalar
+from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Scalar
+
+Build: TypeAlias = Callable[[Any], Algorithm]
+
+
+@runtime_checkable
+class Draw(Protocol):
+    """How the batch of a step is made from the rows of a source; pure, hashed by its settings."""
+
+    def order(self, rows: Any) -> PyTree:
+        """Return what the draw carries from step to step, as it is before the first."""
+
+    def __call__(
+        self, key: PRNGKey, rows: Any, order: PyTree, step: Int[Array, ""]
+    ) -> tuple[Batch, PyTree]:
+        """Return the batch of a step, and what is carried to the next."""
 
 
 class Plan(NamedTuple):
     """What is fixed when the loop is compiled.
 
     Attributes:
-        batches: Batches in an epoch.
         num_steps: Steps in the whole run.
         evaluate_every: Steps between two evaluations.
-        validation_particles: How many particles, drawn by weight, are scored; None for all.
-        patience: After how many evaluations without a better one to give up; None for never.
+        particles: How many particles, drawn by weight, are scored; None for all.
+        patience: After how many evaluations without a better one to end; None for never.
+        until: When the run has settled; None not to ask.
     """
 
-    batches: int
     num_steps: int
     evaluate_every: int
-    validation_particles: int | None = None
+    particles: int | None = None
     patience: int | None = None
-
-    def end(self, carry: Carry) -> int:
-        """The step a run ends with, as things stand: the last, or where patience runs out.
-
-        Of several runs that of the longest; one that diverged has ended.
-        """
-        if self.patience is None:
-            return self.num_steps
-        best, bad = np.asarray(carry.best_step), np.asarray(carry.bad_step)
-        ends = np.where(best > 0, best + self.patience * self.evaluate_every, self.num_steps)
-        return min(self.num_steps, int(np.where(bad > 0, np.minimum(ends, bad), ends).max()))
+    until: Settled | None = None
 
     def eval_steps(self) -> Int[np.ndarray, " evaluation"]:
-        """The steps, counted from 1, after which there is an evaluation: every k-th, and the last."""
+        """Return the steps, counted from 1, after which there is an evaluation: every k-th, the last."""
         regular = np.arange(self.evaluate_every, self.num_steps + 1, self.evaluate_every)
         return np.union1d(regular, [self.num_steps])
+
+
+class Runs(NamedTuple):
+    """Which data of many runs have a leading axis of runs; their states and keys always have."""
+
+    data: bool
+    validation: bool
+
+
+class Program(NamedTuple):
+    """All that decides which program is compiled, besides shapes.
+
+    Attributes:
+        build: The algorithm, or a function from hyperparameters to it.
+        plan: The plan.
+        draw: How batches are made.
+        runs: How to map over runs; None for one run.
+    """
+
+    build: Algorithm | Build
+    plan: Plan
+    draw: Draw
+    runs: Runs | None = None
+
+    def algorithm(self, hyperparameters: PyTree) -> Algorithm:
+        """Return the algorithm of these hyperparameters."""
+        return self.build if isinstance(self.build, Algorithm) else self.build(hyperparameters)
+
+    def over_runs(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of (hyperparameters, key, rows, validation, anything of each run) for all."""
+        if self.runs is None:
+            return function(*arguments)
+        data, validation = (0 if mapped else None for mapped in self.runs)
+        axes = (0, 0, data, validation, *(0 for _ in arguments[4:]))
+        return jax.vmap(function, in_axes=axes)(*arguments)
 
 
 class Carry(NamedTuple):
@@ -62,70 +103,121 @@ class Carry(NamedTuple):
 
     Attributes:
         state: The algorithm's state.
-        order: The order of the rows in this epoch.
-        best: The best posterior so far.
-        best_score: Its validation NLPD; without validation data, minus its step.
+        order: What the source's draw carries, such as the order of the rows in this epoch.
+        best: The best posterior so far; without validation data the last that was finite.
+        best_score: Its validation NLPD; None without validation data.
         best_step: The step it was found after, counted from 1; 0 if there is none yet.
         bad_step: The first step, counted from 1, whose loss was not finite; 0 if there is none.
+        end_step: The step after which patience had run out, or the run had settled; 0 if neither.
         infos: What each step reported; NaN for steps to come.
-        scores: What each evaluation gave; NaN for those to come.
+        scores: What each evaluation gave, NaN for those to come; None without validation data.
+        settling: What the test of convergence remembers; None if it is not asked.
     """
 
     state: Any
-    order: Int[Array, " row"]
+    order: PyTree
     best: Posterior
-    best_score: Scalar
+    best_score: Scalar | None
     best_step: Int[Array, ""]
     bad_step: Int[Array, ""]
+    end_step: Int[Array, ""]
     infos: dict[str, Float[Array, " step"]]
-    scores: Float[Array, " evaluation"]
+    scores: Float[Array, " evaluation"] | None
+    settling: Settling | None
 
 
-def start(algorithm: Algorithm, plan: Plan, key: PRNGKey, rows: int, batch: Batch) -> Carry:
-    """The carry before the first step; ``batch`` is used for its shapes alone."""
-    state = algorithm.init(jax.random.fold_in(key, 0))
-    _, info = jax.eval_shape(algorithm.step, key, state, batch)
-    carry = Carry(
-        state=state,
-        order=jnp.arange(rows, dtype=jnp.int32),
-        # A copy, because the state is donated to the loop and must not share its buffers.
-        best=jax.tree.map(jnp.copy, algorithm.posterior(state)),
-        best_score=jnp.asarray(jnp.inf, jnp.result_type(float)),
-        best_step=jnp.zeros((), jnp.int32),
-        bad_step=jnp.zeros((), jnp.int32),
-        infos={name: jnp.full(plan.num_steps, jnp.nan, leaf.dtype) for name, leaf in info.items()},
-        scores=jnp.full(len(plan.eval_steps()), jnp.nan),
-    )
-    return constrain(carry)
-
-
-def advance(
+def step_on(
     algorithm: Algorithm,
-    plan: Plan,
-    carry: Carry,
+    draw: Draw,
     key: PRNGKey,
-    batch: Batch,
+    rows: Any,
+    state: Any,
+    order: PyTree,
+    step: Int[Array, ""],
+) -> tuple[Any, PyTree, Info]:
+    """Draw the batch of a step and take it: the one line that all training has in common."""
+    batch, order = draw(key, rows, order, step)
+    state, info = algorithm.step(stream_key(key, Stream.STEP, step), state, batch)
+    return state, order, info
+
+
+def start(
+    program: Program,
+    hyperparameters: PyTree,
+    key: Key[Array, "*run"],
+    rows: Any,
     validation: Batch | None,
-    step: Int[Array, ""] | int,
 ) -> Carry:
-    """One step on one batch, and the evaluation if it is due."""
-    step = jnp.asarray(step, jnp.int32)
-    key_step = jax.random.fold_in(jax.random.fold_in(key, 2), step)
-    state, info = algorithm.step(key_step, carry.state, batch)
-    failed = ~jnp.isfinite(info["loss"]) & (carry.bad_step == 0)
-    carry = carry._replace(
-        state=state,
-        bad_step=jnp.where(failed, step + 1, carry.bad_step),
-        infos={name: carry.infos[name].at[step].set(info[name]) for name in carry.infos},
-    )
-    # The condition depends on the step alone: mapped over many runs it is still a branch.
-    due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
-    carry = jax.lax.cond(
-        due,
-        lambda: _evaluate(algorithm, plan, carry, key, validation, step),
-        lambda: carry,
-    )
-    return constrain(carry)
+    """Return the carry before the first step; rows and validation are used for their shapes alone."""
+
+    def one(hyperparameters: PyTree, key: PRNGKey, rows: Any, validation: Batch | None) -> Carry:
+        algorithm, plan = program.algorithm(hyperparameters), program.plan
+        state, order = algorithm.init(stream_key(key, Stream.INIT)), program.draw.order(rows)
+        step = partial(step_on, algorithm, program.draw)
+        _, _, info = jax.eval_shape(step, key, rows, state, order, jnp.zeros((), jnp.int32))
+        if "loss" not in info:
+            raise ValueError(
+                "the algorithm's step must report 'loss', its objective per row, but reports "
+                f"{sorted(info)}."
+            )
+        # A copy, because the state is donated to the loop and must not share its buffers.
+        best = jax.tree.map(jnp.copy, algorithm.posterior(state))
+        return Carry(
+            state=state,
+            order=order,
+            best=best,
+            best_score=None if validation is None else jnp.asarray(jnp.inf, jnp.result_type(float)),
+            best_step=jnp.zeros((), jnp.int32),
+            bad_step=jnp.zeros((), jnp.int32),
+            end_step=jnp.zeros((), jnp.int32),
+            infos={name: jnp.full(plan.num_steps, jnp.nan, leaf.dtype) for name, leaf in info.items()},
+            scores=None if validation is None else jnp.full(len(plan.eval_steps()), jnp.nan),
+            settling=None if plan.until is None else nothing_seen(best),
+        )
+
+    return constrain(program.over_runs(one, hyperparameters, key, rows, validation))
+
+
+def run(
+    program: Program,
+    carry: Carry,
+    hyperparameters: PyTree,
+    key: Key[Array, "*run"],
+    rows: Any,
+    validation: Batch | None,
+    begin: Int[Array, ""] | int,
+    end: Int[Array, ""] | int,
+) -> Carry:
+    """Take the steps from ``begin`` to ``end − 1`` on rows that are on the device."""
+    first, last = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
+
+    def one(
+        hyperparameters: PyTree, key: PRNGKey, rows: Any, validation: Batch | None, carry: Carry
+    ) -> Carry:
+        algorithm = program.algorithm(hyperparameters)
+
+        def body(step: Int[Array, ""], carry: Carry) -> Carry:
+            state, order, info = step_on(
+                algorithm, program.draw, key, rows, carry.state, carry.order, step
+            )
+            failed = ~jnp.isfinite(info["loss"]) & (carry.bad_step == 0)
+            carry = carry._replace(
+                state=state,
+                order=order,
+                bad_step=jnp.where(failed, step + 1, carry.bad_step),
+                infos={name: carry.infos[name].at[step].set(info[name]) for name in carry.infos},
+            )
+            plan = program.plan
+            # The condition depends on the step alone: mapped over many runs it is still a branch.
+            due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
+            carry = jax.lax.cond(
+                due, lambda: _evaluate(algorithm, plan, carry, key, validation, step), lambda: carry
+            )
+            return constrain(carry)
+
+        return jax.lax.fori_loop(first, last, body, carry)
+
+    return program.over_runs(one, hyperparameters, key, rows, validation, carry)
 
 
 def _evaluate(
@@ -136,72 +228,84 @@ def _evaluate(
     validation: Batch | None,
     step: Int[Array, ""],
 ) -> Carry:
+    """Score the posterior, keep it if it is the best, and see whether the run is to end."""
     posterior = algorithm.posterior(carry.state)
-    if validation is None:
-        # The later the better, as long as it is finite.
-        leaves = [
-            leaf for leaf in jax.tree.leaves(posterior) if jnp.issubdtype(leaf.dtype, jnp.floating)
-        ]
-        finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in leaves]).all()
-        value = jnp.where(finite, -(step + 1).astype(carry.best_score.dtype), jnp.nan)
+    # What comes after the end does not count, however late the host notices that it was the end.
+    better: Bool[Array, ""] = (carry.bad_step == 0) & (carry.end_step == 0)
+    best_score, scores = carry.best_score, carry.scores
+    if validation is None or best_score is None or scores is None:
+        better &= _is_finite(posterior)  # the later the better
     else:
-        scored = posterior
-        if plan.validation_particles is not None:
-            key_thin = jax.random.fold_in(jax.random.fold_in(key, 4), step)
-            scored = posterior._replace(
-                particles=subsample(key_thin, posterior.particles, plan.validation_particles)
-            )
-        model = algorithm.model
-        rows = rows_to_score(model, scored.particles, validation.mask.shape[0])
-        log_densities = mixture.log_density(model, scored, validation, model.chunks._replace(rows=rows))
-        mean = jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
-        value = -mean.astype(carry.best_score.dtype)
-    better: Bool[Array, ""] = (value < carry.best_score) & (carry.bad_step == 0)
+        value = _score(algorithm, plan, posterior, key, validation, step).astype(best_score.dtype)
+        better &= value < best_score
+        best_score = jnp.where(better, value, best_score)
+        scores = scores.at[step // plan.evaluate_every].set(value)
+    best_step = jnp.where(better, step + 1, carry.best_step)
+    over = jnp.zeros((), bool)
     if plan.patience is not None:
-        # What comes after the end does not count, however late the host notices that it was the end.
-        waited = step + 1 - carry.best_step
-        better &= (carry.best_step == 0) | (waited <= plan.patience * plan.evaluate_every)
-    keep = partial(jax.tree.map, partial(jnp.where, better))
+        waited = step + 1 - best_step
+        over |= (best_step > 0) & (waited >= plan.patience * plan.evaluate_every)
+    settling = carry.settling
+    if plan.until is not None and settling is not None:
+        size = min(plan.evaluate_every, plan.num_steps)
+        loss = jax.lax.dynamic_slice_in_dim(carry.infos["loss"], step + 1 - size, size).mean()
+        settling, has_settled = check(plan.until, settling, loss, posterior)
+        over |= has_settled
+    over &= (carry.end_step == 0) & (carry.bad_step == 0)
     return carry._replace(
-        best=keep(posterior, carry.best),
-        best_score=jnp.where(better, value, carry.best_score),
-        best_step=jnp.where(better, step + 1, carry.best_step),
-        scores=carry.scores.at[step // plan.evaluate_every].set(value),
+        best=jax.tree.map(partial(jnp.where, better), posterior, carry.best),
+        best_score=best_score,
+        best_step=best_step,
+        end_step=jnp.where(over, step + 1, carry.end_step),
+        scores=scores,
+        settling=settling,
     )
 
 
-def run(
+def _is_finite(posterior: Posterior) -> Bool[Array, ""]:
+    leaves = [leaf for leaf in jax.tree.leaves(posterior) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.stack([~jnp.isnan(leaf).any() for leaf in leaves]).all()
+
+
+def _score(
     algorithm: Algorithm,
     plan: Plan,
-    carry: Carry,
+    posterior: Posterior,
     key: PRNGKey,
-    train: Batch,
-    validation: Batch | None,
-    begin: Int[Array, ""] | int,
-    end: Int[Array, ""] | int,
-) -> Carry:
-    """Steps ``begin`` to ``end − 1`` on data that are on the device."""
-
-    def body(step: Int[Array, ""], carry: Carry) -> Carry:
-        epoch, index = step // plan.batches, step % plan.batches
-        key_epoch = jax.random.fold_in(jax.random.fold_in(key, 1), epoch)
-        order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, train.mask), lambda: carry.order)
-        batch = take(train, order, index, plan.batches)
-        return advance(algorithm, plan, carry._replace(order=order), key, batch, validation, step)
-
-    begin, end = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
-    return jax.lax.fori_loop(begin, end, body, carry)
+    validation: Batch,
+    step: Int[Array, ""],
+) -> Scalar:
+    """Return the NLPD of the rows that count."""
+    if plan.particles is not None:
+        key_thin = stream_key(key, Stream.SCORED_PARTICLES, step)
+        posterior = posterior._replace(
+            particles=subsample(key_thin, posterior.particles, plan.particles)
+        )
+    model = algorithm.model
+    rows = rows_to_score(model, posterior.particles, validation.mask.shape[0])
+    log_densities = mixture.log_density(model, posterior, validation, model.chunks._replace(rows=rows))
+    return -jnp.where(validation.mask, log_densities, 0.0).sum() / validation.mask.sum()
 
 
 def finish(
-    algorithm: Algorithm, key: PRNGKey, posterior: Posterior, train: Batch
-) -> tuple[Posterior, Report]:
-    """The algorithm's second stage; only called where there is one."""
-    assert algorithm.finish is not None
-    return algorithm.finish(jax.random.fold_in(key, 3), posterior, train)
+    program: Program,
+    hyperparameters: PyTree,
+    key: Key[Array, "*run"],
+    rows: Any,
+    posterior: Posterior,
+) -> tuple[Posterior, tuple[Report, ...]]:
+    """Run the algorithm's second stages on the best posterior; only called where there are some."""
+
+    def one(
+        hyperparameters: PyTree, key: PRNGKey, rows: Any, validation: None, posterior: Posterior
+    ) -> tuple[Posterior, tuple[Report, ...]]:
+        stages = program.algorithm(hyperparameters).finish
+        assert stages is not None
+        return stages(stream_key(key, Stream.FINISH), posterior, rows)
+
+    return program.over_runs(one, hyperparameters, key, rows, None, posterior)
 
 
-compiled_start = jax.jit(start, static_argnames=("algorithm", "plan", "rows"))
-compiled_run = jax.jit(run, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
-compiled_advance = jax.jit(advance, static_argnames=("algorithm", "plan"), donate_argnames=("carry",))
-compiled_finish = jax.jit(finish, static_argnames=("algorithm",))
+compiled_start = jax.jit(start, static_argnames=("program",))
+compiled_run = jax.jit(run, static_argnames=("program",), donate_argnames=("carry",))
+compiled_finish = jax.jit(finish, static_argnames=("program",))

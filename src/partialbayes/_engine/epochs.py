@@ -48,6 +48,3 @@ def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches:
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))
     scale = rows.astype(data.scale.dtype) / size.astype(data.scale.dtype)
     return Batch(*shard_data((inputs, targets, (places < size) & data.mask[chosen])), scale)
-
-
-compiled_take = jax.jit(take, static_argnames=("batches",))

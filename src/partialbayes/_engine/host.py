@@ -1,98 +1,103 @@
-"""A run piece by piece: the compiled loop does about half a second of it, then the host looks in."""
+"""The host loop: the compiled loop does about half a second of a run, then the monitor looks in."""
 
 from __future__ import annotations
 
-import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
 
 import jax
-from tqdm.auto import tqdm
 
-from partialbayes._engine import compiled as loop
 from partialbayes._engine.checkpoints import RunCheckpoint
-from partialbayes.parallel._hosts import broadcast_from_process_zero, explain_lost_process, is_shared
-
-logger = logging.getLogger(__name__)
+from partialbayes._engine.compiled import Carry, start
+from partialbayes._engine.identity import identity_of
+from partialbayes._engine.interrupts import Interrupts
+from partialbayes._engine.monitor import Monitor
+from partialbayes._engine.results import Job, last_step
+from partialbayes._engine.settings import Checkpoints, Run
+from partialbayes.parallel._hosts import broadcast_from_process_zero, explain_lost_process
+from partialbayes.parallel._sharding import put_on_mesh, use_mesh
 
 _SECONDS_PER_PIECE = 0.5
 
 
-def drive(
-    advance: Callable[[loop.Carry, int, int], loop.Carry],
-    look: Callable[[loop.Carry, int, int], str],
-    plan: loop.Plan,
-    carry: loop.Carry,
-    done: int,
-    record: RunCheckpoint,
-    progress: bool,
-    stops: Sequence[Callable[[int], int]] = (),
-) -> tuple[loop.Carry, int]:
-    """Run to the end, or to Ctrl-C, piece by piece.
+class Trained(NamedTuple):
+    """Where a run is when the host is done with it.
+
+    Attributes:
+        carry: All of it.
+        done: The steps taken; those of a run that ended by itself may be fewer.
+        stopped: Whether a callback ended it.
+        interrupted: Whether Ctrl-C did.
+    """
+
+    carry: Carry
+    done: int
+    stopped: bool
+    interrupted: bool
+
+
+def train(job: Job, run: Run, interrupts: Interrupts) -> Trained:
+    """Run to the end, or to whatever ends the run before, piece by piece.
 
     Args:
-        advance: ``(carry, begin, end) -> carry``, the compiled loop.
-        look: ``(carry, begin, end) -> text``, what the host does after each piece, and what the
-            progress bar is to say; it raises to stop the run.
-        plan: The plan of the run.
-        carry: Where to start from.
-        done: Steps done already.
-        record: Its checkpoint.
-        progress: Whether to show a progress bar.
-        stops: ``done -> step``, each a step at which a piece has to end.
-
-    Returns:
-        The carry and the steps done.
+        job: What to train.
+        run: How, checked.
+        interrupts: Entered already, so that a Ctrl-C while compiling is noted too.
     """
-    # No steps: arrays on the device compile here, so that the first piece is timed right. A source that
-    # is read from outside compiles at its first batch, and its first piece is one step.
-    carry = advance(carry, done, done)
-    piece = 1
-    shared = is_shared(carry.best_step)
-    quiet = not progress or (shared and jax.process_index() > 0)
-    bar = tqdm(total=plan.num_steps, initial=done, disable=quiet, unit="step", leave=False)
-    loss = explain_lost_process(record.how_to_go_on) if shared else nullcontext()
-    with bar, _deferred_interrupt() as interrupted, loss:
-        while done < plan.end(carry) and not broadcast_from_process_zero(interrupted(), shared):
-            ends = (stop(done) for stop in (record.next_stop, *stops))
-            end = broadcast_from_process_zero(min(done + piece, plan.num_steps, *ends), shared)
+    shared = _spans_processes(job)
+    settings = run.checkpoint
+    assert settings is None or isinstance(settings, Checkpoints)
+    with ExitStack() as stack:
+        checkpoint = stack.enter_context(RunCheckpoint(settings, job.plan.num_steps, run.resume, shared))
+        if shared:
+            stack.enter_context(explain_lost_process(checkpoint.how_to_go_on))
+        with interrupts.computing():
+            done = checkpoint.read()
+            carry = _begin(job, checkpoint, done)
+            if done < last_step(job.plan, carry):
+                carry = job.advance(carry, done, done)  # compiles, so that pieces are timed right
+        quiet = shared and jax.process_index() > 0
+        monitor = stack.enter_context(Monitor(job, run, checkpoint, done, quiet))
+        piece = 1
+        while done < last_step(job.plan, carry) and not monitor.stopped:
+            if broadcast_from_process_zero(interrupts.noted, shared):
+                break
+            end = min(done + piece, job.plan.num_steps, monitor.next_stop(done))
+            end = broadcast_from_process_zero(end, shared)
             before = time.perf_counter()
-            carry = advance(carry, done, end)
-            carry.best_step.block_until_ready()
+            with interrupts.computing():
+                carry = job.advance(carry, done, end)
+                carry.best_step.block_until_ready()
             seconds = time.perf_counter() - before
-            bar.set_postfix_str(look(carry, done, end), refresh=False)
-            steps = end - done  # may be fewer than planned, when a checkpoint is due
-            bar.update(steps)
+            monitor.look(carry, done, end)
+            steps = end - done  # may be fewer than planned, when somebody wanted a stop
             done = end
-            record.save_if_due(carry, done)
             piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
-    if done < plan.end(carry):
-        logger.warning("interrupted after %d of %d steps; the best so far is kept", done, plan.num_steps)
-    if done < plan.num_steps:
-        record.save(carry, done)
-    return carry, done
+        if done < job.plan.num_steps:
+            checkpoint.save(carry, done)
+        is_over = done >= last_step(job.plan, carry)
+        return Trained(carry, done, monitor.stopped, not is_over and not monitor.stopped)
 
 
-@contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Note the first Ctrl-C instead of raising it in the middle of a step; a second one raises."""
-    noted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield noted.is_set
-        return
-    previous = signal.getsignal(signal.SIGINT)
+def _begin(job: Job, checkpoint: RunCheckpoint, done: int) -> Carry:
+    """Return the carry before the first step to be taken: the saved one, or a fresh one."""
+    rows = job.source.peek(done)
+    own = (job.program, job.hyperparameters, job.key)
+    identity = partial(identity_of, *own, job.source, rows, job.validation)
 
-    def note(number: int, frame: Any) -> None:
-        if noted.is_set():
-            raise KeyboardInterrupt
-        noted.set()
+    def like() -> Carry:
+        with use_mesh(job.mesh):
+            shapes: Carry = jax.eval_shape(partial(start, job.program), *own[1:], rows, job.validation)
+        return shapes
 
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted.is_set
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    saved = checkpoint.restore(identity, like)
+    return put_on_mesh(job.mesh, job.start(rows) if saved is None else saved)
+
+
+def _spans_processes(job: Job) -> bool:
+    """Whether several processes run as one."""
+    if job.mesh is None:
+        return False
+    return any(device.process_index != jax.process_index() for device in job.mesh.devices.flat)

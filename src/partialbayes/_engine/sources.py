@@ -1,114 +1,187 @@
-"""Where the batches of a run come from: data on the device, or read from outside one batch ahead."""
+"""Where the batches of a run come from: arrays on the device, a stream from outside, a window of rows.
+
+A source hands the compiled loop rows on the device, and says for which steps (`pieces`); inside the loop
+its `draw` makes the batch of each step from them. Arrays are handed over once for as many steps as there
+are; a stream one batch at a time, read one ahead; a window each time rows have arrived.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
-from partialbayes._engine import compiled as loop
-from partialbayes._engine.epochs import compiled_take, num_batches
+from partialbayes._engine.compiled import Draw
+from partialbayes._engine.epochs import num_batches, permutation, take
+from partialbayes._engine.streams import Stream, stream_key
 from partialbayes._utils.checks import num_rows as count_rows
 from partialbayes._utils.checks import require_positive_int
+from partialbayes.io._pytree_file import fingerprint
 from partialbayes.model._batch import as_batch
-from partialbayes.parallel._sharding import put_on_mesh, shard_rows, use_mesh
-from partialbayes.types import Algorithm, Batch, Model, PRNGKey
-
-pass
+from partialbayes.parallel._sharding import put_on_mesh, shard_rows
+from partialbayes.types import Batch, Model, PRNGKey
 
 
-class Source(NamedTuple):
-    """What `fit` needs of the data.
+@dataclass(frozen=True)
+class Shuffled:
+    """Batches cut out of all the rows, in a fresh order each epoch."""
+
+    batches: int
+
+    def order(self, rows: Batch) -> Int[Array, " row"]:
+        """Return the order of an epoch that has not begun."""
+        return jnp.arange(rows.mask.shape[0], dtype=jnp.int32)
+
+    def __call__(
+        self, key: PRNGKey, rows: Batch, order: Int[Array, " row"], step: Int[Array, ""]
+    ) -> tuple[Batch, Int[Array, " row"]]:
+        """Return the batch of a step, and the order of its epoch."""
+        epoch, index = step // self.batches, step % self.batches
+        key_epoch = stream_key(key, Stream.ORDER, epoch)
+        order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, rows.mask), lambda: order)
+        return take(rows, order, index, self.batches), order
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rows are the batch."""
+
+    def order(self, rows: Batch) -> tuple[()]:
+        """Return nothing: there is nothing to carry."""
+        return ()
+
+    def __call__(
+        self, key: PRNGKey, rows: Batch, order: tuple[()], step: Int[Array, ""]
+    ) -> tuple[Batch, tuple[()]]:
+        """Return the rows."""
+        return rows, ()
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Slices of one shuffle of a window that may still be filling up, one a step from step 1 on."""
+
+    batch_size: int
+
+    def order(self, rows: Batch) -> Int[Array, " row"]:
+        """Return the order before the first replay."""
+        return jnp.arange(rows.mask.shape[0], dtype=jnp.int32)
+
+    def __call__(
+        self, key: PRNGKey, rows: Batch, order: Int[Array, " row"], step: Int[Array, ""]
+    ) -> tuple[Batch, Int[Array, " row"]]:
+        """Return a batch of rows that no other replay has until all had their turn."""
+        key_order = stream_key(key, Stream.REPLAY)
+        order = jax.lax.cond(step == 1, lambda: permutation(key_order, rows.mask), lambda: order)
+        present = rows.mask.sum()
+        places = (step - 1) * self.batch_size + jnp.arange(self.batch_size)
+        chosen = order[places % present]
+        inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (rows.inputs, rows.targets))
+        # A short memory is not made to count for more than its rows.
+        scale = jnp.maximum(present.astype(rows.scale.dtype) / self.batch_size, 1.0)
+        return Batch(inputs, targets, jnp.arange(self.batch_size) < present, scale), order
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What the engine needs of the data.
 
     Attributes:
-        num_rows: N.
-        batch_size: M, or None for all rows at once.
-        whole: All the data as one batch; None if they are streamed.
-        start: ``(plan, key) -> carry`` before the first step.
-        advance: ``(plan, key, validation, carry, begin, end) -> carry`` after the step ``end``.
+        batches: Batches in an epoch.
+        draw: How the batch of a step is made from the rows, inside the compiled loop.
+        whole: All the data as one batch; None if they are never there at once.
+        identity: What tells these data from others, for checkpoints.
     """
 
-    num_rows: int
-    batch_size: int | None
+    batches: int
+    draw: Draw
     whole: Batch | None
-    start: Callable[[loop.Plan, PRNGKey], loop.Carry]
-    advance: Callable[[loop.Plan, PRNGKey, Batch | None, loop.Carry, int, int], loop.Carry]
+
+    @property
+    def identity(self) -> Any: ...
+
+    def peek(self, begin: int) -> Any:
+        """Return the rows that step ``begin`` will be taken on."""
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[Any, int, int]]:
+        """Yield rows with the steps, from and up to, that are to be taken on them."""
 
 
-def source_of(
-    algorithm: Algorithm, data: Any, batch_size: int | None, mesh: Mesh | None = None
-) -> Source:
-    """The source that the data a user passed make."""
+def source_of(model: Model, data: Any, batch_size: int | None, mesh: Mesh | None = None) -> Source:
+    """Return the source that the data a user passed make."""
     if isinstance(data, DataSource):
-        return _from_reader(algorithm, data, batch_size, mesh)
-    train = put_on_mesh(mesh, as_batch(algorithm.model, data, "data"))
-    return _from_arrays(algorithm, train, batch_size, mesh)
+        if batch_size not in (None, data.batch_size):
+            raise ValueError(
+                f"batch_size is {batch_size}, but the stream was made with {data.batch_size}."
+            )
+        return Reader(data, model, mesh)
+    return Arrays(put_on_mesh(mesh, as_batch(model, data, "data", training=True)), batch_size)
 
 
-def _from_arrays(
-    algorithm: Algorithm, train: Batch, batch_size: int | None, mesh: Mesh | None
-) -> Source:
-    rows = train.mask.shape[0]
+class Arrays:
+    """Rows that are all on the device; those of several runs have a leading axis of runs."""
 
-    def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
-        order = jnp.arange(rows, dtype=jnp.int32)
-        with use_mesh(mesh):
-            first = compiled_take(train, order, jnp.zeros((), jnp.int32), plan.batches)
-            return loop.compiled_start(algorithm, plan, key, rows, first)
+    def __init__(self, rows: Batch, batch_size: int | None) -> None:
+        self.whole: Batch | None = rows
+        self.batches = num_batches(rows.mask.shape[-1], batch_size)
+        self.draw: Draw = Shuffled(self.batches)
+        self._rows = rows
 
-    def advance(
-        plan: loop.Plan,
-        key: PRNGKey,
-        validation: Batch | None,
-        carry: loop.Carry,
-        begin: int,
-        end: int,
-    ) -> loop.Carry:
-        with use_mesh(mesh):
-            return loop.compiled_run(algorithm, plan, carry, key, train, validation, begin, end)
+    @property
+    def identity(self) -> Any:
+        """A digest of all values."""
+        return fingerprint(self._rows)
 
-    return Source(rows, batch_size, train, start, advance)
+    def peek(self, begin: int) -> Batch:
+        """All rows, at any step."""
+        return self._rows
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[Batch, int, int]]:
+        """All steps at once."""
+        yield self._rows, begin, end
 
 
-def _from_reader(
-    algorithm: Algorithm, data: DataSource, batch_size: int | None, mesh: Mesh | None
-) -> Source:
-    if algorithm.finish is not None:
-        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
-    if batch_size not in (None, data.batch_size):
-        raise ValueError(f"batch_size is {batch_size}, but the stream was made with {data.batch_size}.")
-    batches: Iterator[Batch] | None = None
+class Reader:
+    """Batches read from outside, one ahead of the step that needs it."""
 
-    def start(plan: loop.Plan, key: PRNGKey) -> loop.Carry:
-        first = shard_rows(mesh, next(read_ahead(data, algorithm.model, 0)))
-        with use_mesh(mesh):
-            return loop.compiled_start(algorithm, plan, key, 0, first)
+    whole: Batch | None = None
 
-    def advance(
-        plan: loop.Plan,
-        key: PRNGKey,
-        validation: Batch | None,
-        carry: loop.Carry,
-        begin: int,
-        end: int,
-    ) -> loop.Carry:
-        nonlocal batches
-        if batches is None:
-            batches = read_ahead(data, algorithm.model, begin)
+    def __init__(self, data: DataSource, model: Model, mesh: Mesh | None) -> None:
+        self.batches = num_batches(data.num_rows, data.batch_size)
+        self.draw: Draw = Given()
+        self._data, self._model, self._mesh = data, model, mesh
+        self._reading: Iterator[Batch] | None = None
+        self._next: Batch | None = None
+
+    @property
+    def identity(self) -> Any:
+        """What is known of a stream without reading it."""
+        return [self._data.num_rows, self._data.batch_size, self._data.identity]
+
+    def peek(self, begin: int) -> Batch:
+        """Start to read at this step; the batch is kept for it."""
+        if self._next is None:
+            if self._reading is None:
+                self._reading = read_ahead(self._data, self._model, begin)
+            self._next = shard_rows(self._mesh, next(self._reading))
+        return self._next
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[Batch, int, int]]:
+        """One batch a step; for no step the batch to come, so that it can be compiled for."""
+        if begin == end:
+            yield self.peek(begin), begin, end
         for step in range(begin, end):
-            batch = shard_rows(mesh, next(batches))
-            with use_mesh(mesh):
-                carry = loop.compiled_advance(algorithm, plan, carry, key, batch, validation, step)
-        return carry
-
-    return Source(data.num_rows, data.batch_size, None, start, advance)
+            batch, self._next = self.peek(step), None
+            yield batch, step, step + 1
 
 
 class DataSource(NamedTuple):
@@ -118,11 +191,14 @@ class DataSource(NamedTuple):
         batches: ``epoch -> iterable of (inputs, targets)``, the epochs counted from 0.
         num_rows: N, the rows of one epoch.
         batch_size: M, the most rows a batch may have.
+        identity: What tells these data from others of the same size, so that a checkpoint is not gone on
+            from with other data.
     """
 
     batches: Callable[[int], Iterable[Any]]
     num_rows: int
     batch_size: int
+    identity: str = ""
 
 
 def data_source(
@@ -162,7 +238,7 @@ def data_source(
                 places = np.sort(chosen)
                 yield jax.tree.map(lambda leaf, places=places: np.asarray(leaf[places]), source)
 
-        return DataSource(shuffled, rows, batch_size)
+        return DataSource(shuffled, rows, batch_size, _sketch(source, seed))
     if num_rows is None:
         raise ValueError("num_rows is needed: the rows of one epoch, for the weight of each batch.")
     require_positive_int("num_rows", num_rows, "the rows of one epoch.")
@@ -174,6 +250,16 @@ def data_source(
             "to a new one, for example lambda epoch: read_batches()."
         )
     return DataSource(lambda epoch: source, num_rows, batch_size)
+
+
+def _sketch(arrays: PyTree, seed: int) -> str:
+    """A digest of the shapes and of a few rows: all of them may be larger than memory."""
+    digest = hashlib.sha256(str(seed).encode())
+    for leaf in jax.tree.leaves(arrays):
+        places = np.unique(np.linspace(0, leaf.shape[0] - 1, 16).astype(int))
+        some = np.ascontiguousarray(leaf[places])
+        digest.update(f"{leaf.dtype}{leaf.shape}".encode() + some.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def read_ahead(source: DataSource, model: Model, begin: int) -> Iterator[Batch]:

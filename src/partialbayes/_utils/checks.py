@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from partialbayes._utils.forks import require_not_forked
+
 
 def require_positive(name: str, value: Any) -> None:
     """Refuse numbers that are not positive and finite; traced values pass unchecked."""
@@ -32,9 +34,34 @@ def require_positive_int(name: str, value: Any, remedy: str) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
 
 
+def require_non_negative(name: str, value: Any) -> None:
+    """Refuse anything but one finite number of at least 0."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | np.number)
+        or not 0 <= value < np.inf
+    ):
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}.")
+
+
 def as_key(key: Key[Array, "*runs"] | int | np.integer) -> Key[Array, "*runs"]:
     """Return a typed key, made from a whole number where one is given."""
-    return jax.random.key(key) if isinstance(key, int | np.integer) else key
+    require_not_forked()
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        if not -(2**31) <= key < 2**32:  # JAX would drop the rest, and take 2⁴⁰ + 3 for 3
+            raise ValueError(f"key must be a whole number from -2**31 to 2**32 - 1, not {key!r}.")
+        return jax.random.key(int(key))
+    if not isinstance(key, jax.Array):
+        raise ValueError(
+            f"key must be a jax.random.key or a whole number, not {key!r:.80}; several keys are an "
+            "array, such as jax.random.split(jax.random.key(0), 3)."
+        )
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            f"key must be a jax.random.key or a whole number, not an array of {key.dtype}; of a raw key "
+            "jax.random.wrap_key_data makes one."
+        )
+    return key
 
 
 def num_rows(name: str, tree: PyTree) -> int:
@@ -61,13 +88,70 @@ def require_instance(name: str, value: Any, kind: type, remedy: str) -> None:
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.80}; {remedy}")
 
 
-def require_numeric(name: str, tree: PyTree) -> None:
-    """Refuse text and mixed columns."""
+def require_real(name: str, tree: PyTree) -> None:
+    """Refuse what NumPy would turn into numbers silently: masked entries, complex numbers, dates."""
     for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, np.ma.MaskedArray) and np.ma.is_masked(leaf):
+            raise ValueError(
+                f"{name} has masked entries, whose mask would be ignored; drop those rows or fill "
+                "the gaps by filled()."
+            )
         dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype
+        if np.issubdtype(dtype, np.complexfloating):
+            raise ValueError(
+                f"Complex data not supported: {name} must be real numbers, not {dtype}; pass real and "
+                "imaginary parts."
+            )
+        if np.issubdtype(dtype, np.datetime64) or np.issubdtype(dtype, np.timedelta64):
+            raise ValueError(
+                f"{name} must be numbers, not {dtype}; turn dates into numbers first, such as days "
+                "since the first of them."
+            )
+
+
+def require_numeric(name: str, tree: PyTree) -> None:
+    """Refuse what is not real numbers that JAX can hold: text, dates, gaps, huge integers."""
+    require_real(name, tree)
+    for leaf in jax.tree.leaves(tree):
+        array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        dtype = array.dtype
         if not (np.issubdtype(dtype, np.number) or np.issubdtype(dtype, np.bool_)):
             raise ValueError(
                 f"{name} must be numbers, not {dtype}; encode text and categories as numbers first."
+            )
+        if np.issubdtype(dtype, np.integer) and isinstance(array, np.ndarray) and array.size:
+            _require_integers_fit(name, array)
+
+
+def _require_integers_fit(name: str, array: Any) -> None:
+    held = np.iinfo(jax.dtypes.canonicalize_dtype(array.dtype))
+    for value in (array.min(), array.max()):
+        if not held.min <= int(value) <= held.max:
+            raise ValueError(
+                f"{name} holds the whole number {value}, which does not fit {held.dtype}, integers of "
+                "JAX; number identifiers from 0, or pass amounts as floats."
+            )
+
+
+def require_told_apart(name: str, tree: PyTree) -> None:
+    """Refuse columns whose values become one and the same in the precision of the device.
+
+    Such as 1e9 + z with z of order one: single precision has seven digits.
+    """
+    precision = np.finfo(jnp.result_type(float)).eps
+    for leaf in jax.tree.leaves(tree):
+        if isinstance(leaf, jax.Array) or np.asarray(leaf).dtype != np.float64 or precision < 1e-10:
+            continue
+        columns = np.asarray(leaf).reshape(len(leaf), -1)
+        low, high = (edge(columns, axis=0) for edge in (np.fmin.reduce, np.fmax.reduce))
+        magnitude = np.maximum(np.abs(low), np.abs(high))
+        apart = high / 2 - low / 2  # halves, so that they cannot overflow
+        lost = (apart < 50 * precision * magnitude) & (apart > 1e-13 * magnitude)
+        if lost.any():
+            column = int(np.argmax(lost))
+            raise ValueError(
+                f"{name} lie between {low[column]!r} and {high[column]!r} in column {column}: in single "
+                "precision they are nearly the same. Subtract their mean first, in double precision."
             )
 
 
@@ -79,10 +163,15 @@ def require_finite(name: str, tree: PyTree, remedy: str) -> None:
         array = np.asarray(leaf)
         if not np.issubdtype(array.dtype, np.inexact):
             continue
-        bad = ~np.isfinite(array)
+        largest = np.finfo(jnp.result_type(float)).max
+        bad = ~(np.abs(array) <= largest)
         if bad.any():
             row = int(np.argwhere(bad)[0][0])
-            kind = "NaN" if np.isnan(array[bad]).any() else "an infinite value"
+            kind = "an infinite value"
+            if np.isnan(array[bad]).any():
+                kind = "NaN"
+            elif np.isfinite(array[bad]).any():
+                kind = f"values above {largest:.1e}, too large for single precision"
             raise ValueError(
                 f"{name} contains {kind} ({int(bad.sum())} in all, the first in row {row}); {remedy}"
             )

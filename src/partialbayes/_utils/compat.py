@@ -40,3 +40,10 @@ def distributed_store() -> Any:
     from jax._src.distributed import global_state  # the store needs no devices to work
 
     return global_state.client
+
+
+def is_tracing() -> bool:
+    """Return whether this is called inside a function that JAX is transforming."""
+    from jax._src.core import trace_state_clean  # there is no public way to ask
+
+    return not trace_state_clean()

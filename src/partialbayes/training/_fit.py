@@ -1,36 +1,26 @@
-"""The one driver: it trains any `Algorithm`, scores it as it goes, and keeps the best.
-
-The work is done by the compiled loop of `loop`, piece by piece (`driver`); between pieces the host
-looks in: progress, failures, checkpoints, callbacks, Ctrl-C.
-"""
+"""One run: arguments checked, the engine started, its result returned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-from jax.sharding import Mesh
-
-from partialbayes._engine import compiled as loop
-from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
-from partialbayes._engine.epochs import num_batches, permutation
-from partialbayes._engine.host import drive
+from partialbayes._engine.compiled import Program
+from partialbayes._engine.departure import departure, warn_of_departure
+from partialbayes._engine.diagnostics import require_rows
+from partialbayes._engine.host import Trained, train
+from partialbayes._engine.interrupts import Interrupts
+from partialbayes._engine.results import Job, end_of, last_step, result
+from partialbayes._engine.settings import Run, as_run, as_validation, choose_rows, make_plan
 from partialbayes._engine.sources import source_of
-from partialbayes._utils.checks import as_key, require_instance, require_positive_int
-from partialbayes.callbacks import Callback, Progress
-from partialbayes.errors import TrainingDivergedError
-from partialbayes.model._batch import as_batch, full_batch
+from partialbayes._engine.streams import salt
+from partialbayes._utils.checks import as_key, require_instance
+from partialbayes._utils.compat import is_tracing
+from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
+from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
-from partialbayes.parallel._hosts import gather_to_host
-from partialbayes.parallel._mesh import as_mesh, require_divisible
-from partialbayes.parallel._sharding import put_on_mesh, use_mesh
-from partialbayes.training._diagnostics import remedy, warn_of_collapse
-from partialbayes.training._second_stage import raise_if_stalled
-from partialbayes.types import Algorithm, Batch, Fit, History, Model, Posterior, PRNGKey, Seed
+from partialbayes.parallel._mesh import require_divisible
+from partialbayes.training._second_stage import judge
+from partialbayes.types import Algorithm, End, Fit, Seed
 
 
 def fit(
@@ -40,21 +30,10 @@ def fit(
     epochs: int,
     batch_size: int | None = None,
     validation: Any = None,
-    evaluate_every: int | None = None,
     key: Seed = 0,
-    progress: bool = True,
-    checkpoint: Checkpoints | str | Path | None = None,
-    resume: bool = False,
-    callbacks: Sequence[Callback] = (),
-    validation_rows: int | None = None,
-    validation_particles: int | None = None,
-    patience: int | None = None,
-    mesh: Mesh | None = None,
+    run: Run | None = None,
 ) -> Fit:
     """Train.
-
-    Ctrl-C ends a run cleanly: the piece at hand is finished and what `fit` would have returned at
-    that point is returned.
 
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
@@ -64,23 +43,12 @@ def fit(
         epochs: How often to go through the data.
         batch_size: M, rows per step; all of them by default. Where M does not divide N the
             batches are made equal in size, to within one row, and no larger than M.
-        validation: A pair like ``data``. The posterior returned is the one with the lowest
-            negative log predictive density (NLPD) of the predictive mixture on it; without it,
-            the last.
-        evaluate_every: Score every so many steps; once an epoch by default.
+        validation: A pair like ``data``, or a `Validation`, which says also how often to score and when
+            to give up. The posterior returned is the one with the lowest negative log predictive density
+            on it; without it, the last.
         key: A ``jax.random.key`` or a whole number to make one from.
-        progress: Whether to show a progress bar.
-        checkpoint: Where to save the run, once a minute; `Checkpoints` says it more exactly.
-        resume: Whether to go on from the checkpoint, where there is one, to the same bits as if
-            the run had never stopped.
-        callbacks: Called after each piece of the run with a `Progress`; see `csv_log`.
-        validation_rows: How many rows of the validation data to score, drawn once for the run; all
-            by default. Fewer make scoring cheaper and the choice of the best posterior noisier.
-        validation_particles: How many particles to score, drawn by weight each time; all by default.
-        patience: Stop early, after so many evaluations without a better one; never by default.
-        mesh: Devices to divide the run over, as `parallel.mesh` makes them: particles over its axis
-            ``particle``, which must divide their number, the rows of each batch over ``data``, made up
-            by rows that do not count. The result is that of one device, up to the order of sums.
+        run: A `Run`: checkpoints, callbacks, the progress bar, devices, Ctrl-C, and when a run without
+            validation has converged.
 
     Returns:
         The posterior and the history.
@@ -88,155 +56,109 @@ def fit(
     Raises:
         TrainingDivergedError: The loss became NaN or infinite, or no evaluation gave a finite
             score. It carries the best posterior so far.
+        TrainingInterrupted: Ctrl-C. It is a `KeyboardInterrupt` and carries the fit so far.
         StalledError: A tempered second stage did not get to the posterior. It carries the fit of
             the first.
         CheckpointError: The checkpoint could not be written, or is not of this run.
+        TypeError: It is called inside ``jax.jit``, ``jax.vmap`` or another transformation.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(
-        ...     pb.ohsmc(model, num_particles=10), (x, x), epochs=3, batch_size=4, progress=False
-        ... )
-        >>> trained.history.metrics["ess"].shape
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=3, batch_size=4)
+        >>> trained.history.metrics["loss"].shape
         (6,)
     """
+    require_no_transformation("fit")
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    mesh = as_mesh(mesh)
-    require_divisible(mesh, algorithm)
-    source = source_of(algorithm, data, batch_size, mesh)
-    held_out = None if validation is None else as_batch(algorithm.model, validation, "validation")
-    plan = make_plan(
-        source.num_rows, epochs, source.batch_size, evaluate_every, validation_particles, patience
-    )
-    require_validation(patience, held_out)
-    key = as_key(key)
-    if validation_rows is not None:
-        held_out = _subset(key, held_out, validation_rows)
-    record = RunCheckpoint.of(checkpoint, plan, key, source.whole, held_out)
-    carry, done = record.restore(source.start(plan, key), resume)
-    carry = put_on_mesh(mesh, carry)
-    advance = partial(source.advance, plan, key, held_out)
-
-    warned = False
-
-    def look(carry: loop.Carry, begin: int, end: int) -> str:
-        nonlocal warned
-        if (bad_step := int(carry.bad_step)) > 0:
-            has_best = int(carry.best_step) > 0
-            kept = (
-                result(algorithm.model, plan, carry, bad_step - 1, held_out is not None)
-                if has_best
-                else None
-            )
-            raise TrainingDivergedError(bad_step, kept, remedy(carry.infos, bad_step - 1))
-        warned = warned or warn_of_collapse(carry.infos, end, carry.best.particles)
-        for callback in callbacks:
-            current = partial(algorithm.posterior, carry.state)
-            callback(_progress(plan, carry, begin, end, held_out is not None, current))
-        return "" if held_out is None else f"best validation NLPD {float(carry.best_score):.4f}"
-
-    stops = [callback.next_stop for callback in callbacks if hasattr(callback, "next_stop")]
-    carry, done = drive(advance, look, plan, carry, done, record, progress, stops)
-    end = plan.end(carry)
-    finished, done = done >= end, min(done, end)
-    if int(carry.best_step) == 0:
-        if finished:
-            raise TrainingDivergedError(
-                done,
-                None,
-                "Check the validation data and the scale of inputs and targets, or use a smaller "
-                "learning rate.",
-                "no evaluation gave a finite score, so there is no best posterior: the validation NLPD, "
-                "or without validation data the posterior, was NaN or infinite every time.",
-            )
-        carry = carry._replace(best=algorithm.posterior(carry.state))  # stopped before the first
-    trained = result(algorithm.model, plan, carry, done, held_out is not None)._replace(
-        interrupted=not finished
-    )
-    if algorithm.finish is None or source.whole is None or not finished:
-        return trained
-    with use_mesh(mesh):
-        found = loop.compiled_finish(algorithm, key, trained.posterior, source.whole)
-    posterior, reports = gather_to_host(found)
-    for report in reports:
-        raise_if_stalled(report, trained)
-    return trained._replace(
-        posterior=posterior, noise=noise_of(algorithm.model, posterior), reports=reports
-    )
+    checked, run = as_validation(validation), as_run(run)
+    require_divisible(run.mesh, algorithm)
+    with Interrupts() as interrupts:
+        with interrupts.computing():
+            job = _job(algorithm, data, epochs, batch_size, checked, key, run)
+        trained = train(job, run, interrupts)
+        fitted = _result(job, trained)
+        if fitted.end != "interrupt" and algorithm.finish is not None:
+            with interrupts.computing():
+                posterior, reports = job.finish(fitted.posterior)
+            for report in reports:
+                judge(report, fitted)
+            noise = noise_of(algorithm.model, posterior)
+            fitted = fitted._replace(posterior=posterior, noise=noise, reports=reports)
+            if interrupts.noted:
+                fitted = fitted._replace(end="interrupt")
+    fitted = _compared(job, fitted)
+    if fitted.end == "interrupt" and run.on_interrupt == "raise":
+        raise TrainingInterrupted(trained.done, job.plan.num_steps, fitted)
+    return fitted
 
 
-def make_plan(
-    rows: int,
+def _compared(job: Job, trained: Fit) -> Fit:
+    """The same with what became of a pretrained network in its history, and a warning if it is worse."""
+    found = departure(job.algorithm.model, trained.posterior, job.source.whole, job.validation)
+    warn_of_departure(found)
+    return trained._replace(history=trained.history._replace(departure=found))
+
+
+def require_no_transformation(name: str) -> None:
+    """Refuse to be traced: nothing on the host could stop, report or save.
+
+    Raises:
+        TypeError: Always, inside a transformation.
+    """
+    if is_tracing():
+        raise TypeError(
+            f"{name} was called inside jax.jit, jax.vmap or another transformation, but it is a program "
+            "of its own, which stops, reports and saves. For many runs at once use fit_many, which maps "
+            "over keys, data sets and hyperparameters; in a program of your own call algorithm.init and "
+            "algorithm.step."
+        )
+
+
+def _job(
+    algorithm: Algorithm,
+    data: Any,
     epochs: int,
     batch_size: int | None,
-    evaluate_every: int | None,
-    validation_particles: int | None = None,
-    patience: int | None = None,
-) -> loop.Plan:
-    """The plan of a run, after checks of its numbers."""
-    require_positive_int("epochs", epochs, "for example epochs=100.")
-    batches = num_batches(rows, batch_size)
-    if evaluate_every is None:
-        evaluate_every = batches
-    require_positive_int("evaluate_every", evaluate_every, "a number of steps.")
-    if validation_particles is not None:
-        require_positive_int("validation_particles", validation_particles, "or None for all of them.")
-    if patience is not None:
-        require_positive_int(
-            "patience", patience, "a number of evaluations, or None to go on to the end."
+    validation: Any,
+    key: Seed,
+    run: Run,
+) -> Job:
+    source = source_of(algorithm.model, data, batch_size, run.mesh)
+    if algorithm.finish is not None and source.whole is None:
+        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
+    require_rows(algorithm, source.batches)
+    salted = salt(as_key(key))
+    held_out = None
+    if validation.data is not None:
+        held_out = as_batch(algorithm.model, validation.data, "validation")
+        held_out = choose_rows(salted, held_out, validation.rows)
+    plan = make_plan(epochs, source.batches, validation, run.until)
+    program = Program(algorithm, plan, source.draw)
+    return Job(program, algorithm, None, salted, source, held_out, run.mesh)
+
+
+def _result(job: Job, trained: Trained) -> Fit:
+    """Return the `Fit` of what the engine has trained, before any second stage."""
+    carry = trained.carry
+    done = min(trained.done, last_step(job.plan, carry))
+    cut_short = trained.stopped or trained.interrupted
+    if cut_short and (carry.best_score is None or int(carry.best_step) == 0):
+        # Without scores the best is the last, wherever that was.
+        carry = carry._replace(
+            best=job.algorithm.posterior(carry.state), best_step=carry.best_step * 0 + done
         )
-    return loop.Plan(batches, epochs * batches, evaluate_every, validation_particles, patience)
-
-
-def require_validation(patience: int | None, validation: Batch | None) -> None:
-    """Refuse patience where nothing could run out of it."""
-    if patience is not None and validation is None:
-        raise ValueError("patience needs validation=, the data to stop early by.")
-
-
-def _subset(key: PRNGKey, validation: Batch | None, rows: int) -> Batch:
-    """So many rows of the validation data, drawn without replacement."""
-    if validation is None:
-        raise ValueError("validation_rows needs validation=, the data to draw the rows from.")
-    there = validation.mask.shape[0]
-    require_positive_int("validation_rows", rows, f"there are {there} rows of validation data.")
-    if rows > there:
-        raise ValueError(f"validation_rows is {rows}, but validation has only {there} rows.")
-    chosen = permutation(jax.random.fold_in(key, 5), validation.mask)[:rows]
-    return full_batch(*jax.tree.map(lambda leaf: leaf[chosen], (validation.inputs, validation.targets)))
-
-
-def _progress(
-    plan: loop.Plan,
-    carry: loop.Carry,
-    begin: int,
-    end: int,
-    has_validation: bool,
-    current: Callable[[], Posterior],
-) -> Progress:
-    # Copies: the loop goes on in the same memory.
-    infos = {name: np.array(values)[begin:end] for name, values in carry.infos.items()}
-    scores: dict[int, float] = {}
-    if has_validation:
-        pairs = zip(plan.eval_steps().tolist(), np.array(carry.scores).tolist(), strict=True)
-        scores = {step: score for step, score in pairs if begin < step <= end}
-    return Progress(begin, plan.num_steps, infos, scores, int(carry.best_step), carry.best, current)
-
-
-def result(
-    model: Model, plan: loop.Plan, carry: loop.Carry, num_steps: int, has_validation: bool
-) -> Fit:
-    """What `fit` returns after ``num_steps`` steps."""
-    eval_steps = plan.eval_steps()
-    eval_steps = eval_steps[eval_steps <= num_steps]
-    scores = np.asarray(carry.scores)[: len(eval_steps)] if has_validation else np.zeros(0)
-    history = History(
-        metrics={name: np.asarray(values)[:num_steps] for name, values in carry.infos.items()},
-        eval_steps=eval_steps,
-        validation_nlpd=scores,
-        best_step=int(carry.best_step),
-    )
-    posterior = gather_to_host(carry.best)
-    return Fit(posterior, history, noise_of(model, posterior))
+    if int(carry.best_step) == 0 and not cut_short:
+        raise TrainingDivergedError(
+            done,
+            None,
+            "Check the validation data and the scale of inputs and targets, or use a smaller "
+            "learning rate.",
+            "no evaluation gave a finite score, so there is no best posterior: the validation NLPD, "
+            "or without validation data the posterior, was NaN or infinite every time.",
+        )
+    end: End = end_of(job.plan, carry)
+    if cut_short:
+        end = "callback" if trained.stopped else "interrupt"
+    return result(job, carry, done)._replace(end=end)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, PyTree
+from jaxtyping import Array, Key, PyTree
 
-from partialbayes._engine import compiled as loop
-from partialbayes._engine.checkpoints import Checkpoints, RunCheckpoint
-from partialbayes._engine.epochs import take
-from partialbayes._engine.host import drive
+from partialbayes._engine.compiled import Build, Program, Runs
+from partialbayes._engine.diagnostics import require_rows
+from partialbayes._engine.host import Trained, train
+from partialbayes._engine.interrupts import Interrupts
+from partialbayes._engine.results import Job, end_of, last_step, result
+from partialbayes._engine.settings import (
+    Run,
+    Validation,
+    as_run,
+    as_validation,
+    choose_rows,
+    make_plan,
+)
+from partialbayes._engine.sources import Arrays, DataSource, Source, source_of
+from partialbayes._engine.streams import salt
 from partialbayes._utils.checks import as_key, num_rows, require_positive_int
+from partialbayes._utils.warn import warn
+from partialbayes.errors import DivergedWarning, StalledWarning, TrainingInterrupted
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._sweep import sweep
-from partialbayes.training._fit import make_plan, require_validation, result
-from partialbayes.types import Algorithm, Batch, Fit, Model, Posterior, PRNGKey, Report, TemperingReport
-
-logger = logging.getLogger(__name__)
-
-Build: TypeAlias = Callable[[Any], Algorithm]
+from partialbayes.training._fit import require_no_transformation
+from partialbayes.types import Algorithm, Batch, End, Fit, Model, PRNGKey, Report, TemperingReport
 
 
 def fit_many(
@@ -38,13 +44,8 @@ def fit_many(
     hyperparameters: PyTree = None,
     batch_size: int | None = None,
     validation: Any = None,
-    evaluate_every: int | None = None,
     key: PRNGKey | Key[Array, " run"] | int = 0,
-    progress: bool = True,
-    checkpoint: Checkpoints | str | Path | None = None,
-    resume: bool = False,
-    validation_particles: int | None = None,
-    patience: int | None = None,
+    run: Run | None = None,
     n_jobs: int = 1,
 ) -> list[Fit]:
     """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
@@ -52,33 +53,31 @@ def fit_many(
     Args:
         build: An algorithm, to be run with R keys; or a function from one row of
             ``hyperparameters`` to an algorithm.
-        data: A pair ``(inputs, targets)`` that all runs share, or a list of R pairs of equal
-            shapes, one for each run.
+        data: What `fit` takes, which all runs share; or a list of R pairs of equal shapes, one for each
+            run.
         epochs: As in `fit`.
         repeats: R; not needed where ``data`` or ``hyperparameters`` say it.
         hyperparameters: A pytree of arrays with a leading axis of length R.
         batch_size: As in `fit`.
-        validation: A pair, or a list of R pairs.
-        evaluate_every: As in `fit`.
+        validation: As in `fit`, or a list of R pairs, also as the data of a `Validation`. Patience and
+            `Run.until` end each run by itself; the program goes on until the last of them has ended.
         key: As in `fit`; each run has its own, folded from it. Or an array of R keys, so that a
             run does not depend on which others it is grouped with.
-        progress: Whether to show a progress bar.
-        checkpoint: As in `fit`, one file for all the runs.
-        resume: As in `fit`.
-        validation_particles: As in `fit`.
-        patience: As in `fit`, for each run; the program goes on until the last of its runs has ended.
+        run: As in `fit`, with one checkpoint for all the runs; callbacks and a mesh are for single runs.
         n_jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
             one thread, or a task of the cluster that joblib was told to use. Several have no
             progress bar and no checkpoint.
 
     Returns:
-        One `Fit` per run. A run that diverged does not stop the others: its history holds NaN
-        from that step on, its posterior is the best before, and a warning is logged.
+        One `Fit` per run. A run that diverged does not stop the others: its history ends with that
+        step, its posterior is the best before, and there is a `DivergedWarning`.
 
     Raises:
         ValueError: What says how many runs there are disagrees, nothing says it, or the data do
             not fit; as in `fit`.
         CheckpointError: As in `fit`.
+        TrainingInterrupted: As in `fit`; it carries the list.
+        TypeError: As in `fit`.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -87,73 +86,112 @@ def fit_many(
         >>> def build(variance):
         ...     return pb.ohsmc(model, num_particles=10, kernel=pb.kernels.random_walk(variance))
         >>> variances = jnp.array([0.01, 0.1])
-        >>> runs = pb.fit_many(
-        ...     build, (x, x), epochs=2, hyperparameters=variances, validation=(x, x), progress=False
-        ... )
+        >>> runs = pb.fit_many(build, (x, x), epochs=2, hyperparameters=variances, validation=(x, x))
         >>> best = min(runs, key=lambda run: run.history.validation_nlpd.min())
     """
-    count = _count(repeats, hyperparameters, data, validation, key)
-    first = None if hyperparameters is None else jax.tree.map(lambda leaf: leaf[0], hyperparameters)
-    one = _algorithm(build, first)
-    train = _as_batches(one.model, data, "data")
-    held_out = None if validation is None else _as_batches(one.model, validation, "validation")
-    plan = make_plan(
-        train.mask.shape[-1], epochs, batch_size, evaluate_every, validation_particles, patience
-    )
-    require_validation(patience, held_out)
-    key = as_key(key)
-    keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(count)) if key.ndim == 0 else key
+    require_no_transformation("fit_many")
     require_positive_int("n_jobs", n_jobs, "for example n_jobs=2.")
+    checked, run = as_validation(validation), as_run(run)
+    for name in ("callbacks", "mesh"):
+        if getattr(run, name):
+            raise ValueError(f"{name} of run is for one run; call fit for each, or leave it out.")
+    count = _count(repeats, hyperparameters, data, checked.data, key)
+    keys = as_key(key)
+    if keys.ndim == 0:
+        keys = jax.vmap(partial(jax.random.fold_in, keys))(jnp.arange(count))
     if n_jobs > 1:
-        if checkpoint is not None or resume:
+        if run.checkpoint is not None:
             raise ValueError("checkpoint is of one program; leave out n_jobs, or checkpoint and resume.")
         return _split_runs(
             n_jobs,
             keys,
             build=build,
             data=data,
-            validation=validation,
+            validation=checked,
             hyperparameters=hyperparameters,
             epochs=epochs,
             batch_size=batch_size,
-            evaluate_every=evaluate_every,
-            validation_particles=validation_particles,
-            patience=patience,
+            run=run._replace(progress=False),
         )
-    mapped = _Mapped(isinstance(data, list), isinstance(validation, list))
-
-    record = RunCheckpoint.of(checkpoint, plan, key, train, held_out)
-    carry = _start(build, plan, mapped, hyperparameters, keys, train)
-    carry, done = record.restore(carry, resume)
-
-    def advance(carry: loop.Carry, begin: int, end: int) -> loop.Carry:
-        return _run(build, plan, mapped, hyperparameters, carry, keys, train, held_out, begin, end)
-
-    def look(carry: loop.Carry, begin: int, end: int) -> str:
-        return f"{count} runs at once"
-
-    carry, done = drive(advance, look, plan, carry, done, record, progress)
-    diverged = np.flatnonzero(np.asarray(carry.bad_step))
-    if diverged.size:
-        logger.warning("%d of %d runs diverged: %s", diverged.size, count, diverged.tolist())
-    reports: tuple[Report, ...] = ()
-    finished = done >= plan.end(carry)
-    if one.finish is not None and finished:
-        best, reports = _finish(build, mapped, hyperparameters, keys, carry.best, train)
-        for report in reports:
-            if isinstance(report, TemperingReport):
-                arrived = np.asarray(report.arrived).reshape(count, -1)
-                stalled = np.flatnonzero(~arrived.all(axis=1))
-                if stalled.size:
-                    logger.warning("the second stage of runs %s stalled", stalled.tolist())
-        carry = carry._replace(best=best)
+    with Interrupts() as interrupts:
+        with interrupts.computing():
+            job = _job(build, data, epochs, batch_size, checked, hyperparameters, keys, run)
+        trained = train(job, run, interrupts)
+        carry = trained.carry
+        reports: tuple[Report, ...] = ()
+        end: End | None = None
+        if trained.interrupted:
+            end = "interrupt"
+        elif job.algorithm.finish is not None:
+            with interrupts.computing():
+                best, reports = job.finish(carry.best)
+            carry = carry._replace(best=best)
+            if interrupts.noted:
+                end = "interrupt"
+    _warn_of_failures(trained, reports, count)
 
     def unstack(index: int) -> Fit:
         own, stages = jax.tree.map(lambda leaf: leaf[index], (carry, reports))
-        trained = result(one.model, plan, own, min(done, plan.end(own)), held_out is not None)
-        return trained._replace(reports=stages, interrupted=not finished)
+        fitted = result(job, own, min(trained.done, last_step(job.plan, own)))
+        return fitted._replace(reports=stages, end=end or end_of(job.plan, own))
 
-    return [unstack(index) for index in range(count)]
+    fits = [unstack(index) for index in range(count)]
+    if end == "interrupt" and run.on_interrupt == "raise":
+        raise TrainingInterrupted(trained.done, job.plan.num_steps, fits)
+    return fits
+
+
+def _job(
+    build: Algorithm | Build,
+    data: Any,
+    epochs: int,
+    batch_size: int | None,
+    validation: Validation,
+    hyperparameters: PyTree,
+    keys: Key[Array, " run"],
+    run: Run,
+) -> Job:
+    first = None if hyperparameters is None else jax.tree.map(lambda leaf: leaf[0], hyperparameters)
+    one = build if isinstance(build, Algorithm) else build(first)
+    source: Source
+    if isinstance(data, DataSource):
+        source = source_of(one.model, data, batch_size)
+    else:
+        source = Arrays(_as_batches(one.model, data, "data"), batch_size)
+    if one.finish is not None and source.whole is None:
+        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
+    require_rows(one, source.batches)
+    salted = salt(keys)
+    held_out, is_listed = None, isinstance(validation.data, list)
+    if validation.data is not None:
+        held_out = _as_batches(one.model, validation.data, "validation")
+        if validation.rows is not None:
+            choose = partial(choose_rows, rows=validation.rows)
+            held_out = jax.vmap(choose, in_axes=(0, 0 if is_listed else None))(salted, held_out)
+            is_listed = True
+    plan = make_plan(epochs, source.batches, validation, run.until)
+    program = Program(build, plan, source.draw, Runs(isinstance(data, list), is_listed))
+    return Job(program, one, hyperparameters, salted, source, held_out)
+
+
+def _warn_of_failures(trained: Trained, reports: tuple[Report, ...], count: int) -> None:
+    diverged = np.flatnonzero(np.asarray(trained.carry.bad_step)).tolist()
+    if diverged:
+        warn(
+            f"{len(diverged)} of {count} runs diverged: {diverged}. Each has the best posterior before "
+            "that; try a smaller learning rate, or leave these settings out.",
+            DivergedWarning,
+        )
+    for report in reports:
+        if isinstance(report, TemperingReport):
+            arrived = np.asarray(report.arrived).reshape(count, -1).all(axis=1)
+            stalled = np.flatnonzero(~arrived).tolist()
+            if stalled:
+                warn(
+                    f"the second stage of runs {stalled} stalled before the posterior; allow more steps "
+                    "or use more particles.",
+                    StalledWarning,
+                )
 
 
 def _split_runs(n_jobs: int, keys: Key[Array, " run"], **arguments: Any) -> list[Fit]:
@@ -171,7 +209,7 @@ def _part(
     ends: tuple[int, int],
     *,
     data: Any,
-    validation: Any,
+    validation: Validation,
     hyperparameters: PyTree,
     key_data: np.ndarray,
     key_kind: Any,
@@ -179,21 +217,15 @@ def _part(
 ) -> list[Fit]:
     """Some of the runs, as one program."""
     own = slice(*ends)
+    if isinstance(validation.data, list):
+        validation = validation._replace(data=validation.data[own])
     return fit_many(
         data=data[own] if isinstance(data, list) else data,
-        validation=validation[own] if isinstance(validation, list) else validation,
+        validation=None if validation.data is None else validation,
         hyperparameters=jax.tree.map(lambda leaf: leaf[own], hyperparameters),
         key=jax.random.wrap_key_data(jnp.asarray(key_data[own]), impl=key_kind),
-        progress=False,
         **settings,
     )
-
-
-class _Mapped(NamedTuple):
-    """Which data have a leading axis of runs."""
-
-    data: bool
-    validation: bool
 
 
 def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: Any, key: Any) -> int:
@@ -225,70 +257,3 @@ def _as_batches(model: Model, data: Any, name: str) -> Batch:
     if len(shapes) > 1:
         raise ValueError(f"{name} must have the same shapes in every run; cut the sets to one size.")
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
-
-
-def _algorithm(build: Algorithm | Build, hyperparameters: PyTree) -> Algorithm:
-    return build if isinstance(build, Algorithm) else build(hyperparameters)
-
-
-@partial(jax.jit, static_argnames=("build", "plan", "mapped"))
-def _start(
-    build: Algorithm | Build,
-    plan: loop.Plan,
-    mapped: _Mapped,
-    hyperparameters: PyTree,
-    keys: Key[Array, " run"],
-    train: Batch,
-) -> loop.Carry:
-    def one(hyperparameters: PyTree, key: PRNGKey, train: Batch) -> loop.Carry:
-        rows = train.mask.shape[0]
-        order = jnp.arange(rows, dtype=jnp.int32)
-        batch = take(train, order, jnp.zeros((), jnp.int32), plan.batches)
-        return loop.start(_algorithm(build, hyperparameters), plan, key, rows, batch)
-
-    return jax.vmap(one, in_axes=(0, 0, 0 if mapped.data else None))(hyperparameters, keys, train)
-
-
-@partial(jax.jit, static_argnames=("build", "plan", "mapped"), donate_argnames=("carry",))
-def _run(
-    build: Algorithm | Build,
-    plan: loop.Plan,
-    mapped: _Mapped,
-    hyperparameters: PyTree,
-    carry: loop.Carry,
-    keys: Key[Array, " run"],
-    train: Batch,
-    validation: Batch | None,
-    begin: Int[Array, ""] | int,
-    end: Int[Array, ""] | int,
-) -> loop.Carry:
-    def one(
-        hyperparameters: PyTree,
-        carry: loop.Carry,
-        key: PRNGKey,
-        train: Batch,
-        validation: Batch | None,
-    ) -> loop.Carry:
-        algorithm = _algorithm(build, hyperparameters)
-        return loop.run(algorithm, plan, carry, key, train, validation, begin, end)
-
-    axes = (0, 0, 0, 0 if mapped.data else None, 0 if mapped.validation else None)
-    return jax.vmap(one, in_axes=axes)(hyperparameters, carry, keys, train, validation)
-
-
-@partial(jax.jit, static_argnames=("build", "mapped"))
-def _finish(
-    build: Algorithm | Build,
-    mapped: _Mapped,
-    hyperparameters: PyTree,
-    keys: Key[Array, " run"],
-    posteriors: Posterior,
-    train: Batch,
-) -> tuple[Posterior, Report]:
-    def one(
-        hyperparameters: PyTree, key: PRNGKey, posterior: Posterior, train: Batch
-    ) -> tuple[Posterior, Report]:
-        return loop.finish(_algorithm(build, hyperparameters), key, posterior, train)
-
-    axes = (0, 0, 0, 0 if mapped.data else None)
-    return jax.vmap(one, in_axes=axes)(hyperparameters, keys, posteriors, train)

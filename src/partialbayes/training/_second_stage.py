@@ -1,4 +1,4 @@
-"""Second stages: run a sampler on a posterior, train on from one, tell whether a tempering stalled.
+"""Second stages: run a sampler on a posterior, train on from one, tell what went wrong.
 
 A trainer can be a second stage too: SWAG from the best point of MAP is
 ``two_stage(map_estimate(model), continue_training(swag(model, num_warmup=0), num_steps=200))``.
@@ -6,7 +6,6 @@ A trainer can be a second stage too: SWAG from the best point of MAP is
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -16,10 +15,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from partialbayes._engine.epochs import num_batches, permutation, take
+from partialbayes._engine.compiled import step_on
+from partialbayes._engine.epochs import num_batches
+from partialbayes._engine.interrupts import uninterrupted
+from partialbayes._engine.sources import Shuffled
+from partialbayes._engine.streams import Stream, salt, stream_key
 from partialbayes._utils.checks import as_key, require_positive_int
+from partialbayes._utils.warn import warn
 from partialbayes.algorithms._combinators import over_members
-from partialbayes.errors import ShortfallWarning, StalledError
+from partialbayes.errors import MixingWarning, ShortfallWarning, StalledError
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh
@@ -27,6 +31,8 @@ from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, 
 from partialbayes.types import (
     Algorithm,
     Batch,
+    ChainReport,
+    ImportanceReport,
     Model,
     Posterior,
     PRNGKey,
@@ -68,22 +74,15 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
     def sample(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
     ) -> tuple[Posterior, Report]:
-        rows = batch.mask.shape[0]
-        batches = num_batches(rows, batch_size)
-        key_init, key_order, key_steps = jax.random.split(key, 3)
-        state = restart(algorithm.init(key_init), posterior)
+        draw = Shuffled(num_batches(batch.mask.shape[0], batch_size))
+        state = restart(algorithm.init(stream_key(key, Stream.INIT)), posterior)
 
-        def body(step: Int[Array, ""], carry: tuple[Any, Array]) -> tuple[Any, Array]:
-            state, order = carry
-            epoch, index = step // batches, step % batches
-            key_epoch = jax.random.fold_in(key_order, epoch)
-            order = jax.lax.cond(index == 0, lambda: permutation(key_epoch, batch.mask), lambda: order)
-            part = take(batch, order, index, batches)
-            state, _ = algorithm.step(jax.random.fold_in(key_steps, step), state, part)
+        def body(step: Int[Array, ""], carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            state, order, _ = step_on(algorithm, draw, key, batch, *carry, step)
             return state, order
 
-        start = (state, jnp.arange(rows, dtype=jnp.int32))
-        state, _ = jax.lax.fori_loop(jnp.int32(0), jnp.int32(num_steps), body, start)
+        first, last = jnp.int32(0), jnp.int32(num_steps)
+        state, _ = jax.lax.fori_loop(first, last, body, (state, draw.order(batch)))
         return algorithm.posterior(state), None
 
     return sample
@@ -112,24 +111,28 @@ def second_stage(
         The new posterior and the sampler's report.
 
     Raises:
+        StalledError: A tempered sampler did not get to the posterior.
         ValueError: The data do not fit the network or the likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
         >>> sampler = pb.samplers.laplace(num_particles=10)
         >>> posterior, report = pb.training.second_stage(sampler, model, trained.posterior, (x, x))
         >>> posterior.particles.values.shape
         (10, 10)
     """
-    key = as_key(key)
+    key = salt(as_key(key))
     mesh = as_mesh(mesh)
     batch = shard_rows(mesh, as_batch(model, data, "data"))
-    with use_mesh(mesh):
-        found = _second_stage(sampler, model, key, put_on_mesh(mesh, posterior), batch)
+    with uninterrupted(), use_mesh(mesh):
+        found = jax.block_until_ready(  # type: ignore[no-untyped-call]
+            _second_stage(sampler, model, key, put_on_mesh(mesh, posterior), batch)
+        )
     posterior, report = gather_to_host(found)
+    judge(report)
     return posterior, report
 
 
@@ -143,10 +146,81 @@ def _second_stage(
 _LARGEST_SHORTFALL = 1.0  # twice what a normal posterior has between its mode and a typical draw
 
 
-def raise_if_stalled(report: Report, fit: Any = None) -> None:
-    """Raise where a tempered sampler (of any member) stopped short, warn where its moves lagged."""
-    if not isinstance(report, TemperingReport):
-        return
+def judge(report: Report, fit: Any = None) -> None:
+    """Warn where a sampler's draws are not of the posterior; raise where a path did not get there.
+
+    Args:
+        report: What the sampler reported, of one run or of every member of an ensemble.
+        fit: The `Fit` of the stage before, where there was one, for the error to carry.
+    """
+    if isinstance(report, TemperingReport):
+        _judge_path(report, fit)
+    elif isinstance(report, ChainReport):
+        _warn(_complaints_of_chains(report))
+    elif isinstance(report, ImportanceReport):
+        _warn(_complaints_of_weights(report))
+
+
+def _warn(complaints: list[str]) -> None:
+    if complaints:
+        warn(" ".join(complaints), MixingWarning)
+
+
+_LARGEST_R_HAT = 1.1
+_FEWEST_DRAWS = 20  # that the kept ones may be worth
+_MOST_DIVERGENCES = 0.01  # of the kept draws
+_SMALLEST_ACCEPTANCE = 0.1
+_LONG_ENOUGH = 50  # draws of a chain before R-hat and effective sample size say anything
+
+
+def _complaints_of_chains(report: ChainReport) -> list[str]:
+    """What is wrong with the worst of the chains, each with what to do."""
+    acceptance = np.asarray(report.acceptance)
+    each = int(np.max(np.asarray(report.num_draws)))
+    num_draws = each * acceptance.shape[-1]
+    divergent = float(np.max(np.asarray(report.divergences))) / num_draws
+    found = []
+    if divergent > _MOST_DIVERGENCES:
+        found.append(
+            f"{100 * divergent:.3g} % of the trajectories diverged: use a smaller step_size, or "
+            "step_size=adapted()."
+        )
+    if not acceptance.min() >= _SMALLEST_ACCEPTANCE:
+        found.append(
+            f"a chain accepted {100 * acceptance.min():.3g} % of its proposals, so that its draws are "
+            "copies of a few: use a smaller step_size, or step_size=adapted()."
+        )
+    if each < _LONG_ENOUGH:
+        return found
+    r_hat = np.asarray(report.r_hat)
+    # A coordinate that never moved has no R-hat, and acceptance tells.
+    worst = np.nanmax(r_hat) if np.isfinite(r_hat).any() else 1.0
+    if worst > _LARGEST_R_HAT:
+        found.append(
+            f"the chains disagree (R-hat {worst:.3g} of the worst weight, where 1 is right): use a "
+            "longer num_warmup and more num_draws, or nuts()."
+        )
+    ess = np.asarray(report.ess)
+    fewest = np.nanmin(ess) if np.isfinite(ess).any() else np.inf
+    if fewest < _FEWEST_DRAWS:
+        found.append(
+            f"all draws are worth {fewest:.3g} independent ones for the worst weight: use more "
+            "num_draws, longer trajectories, or nuts()."
+        )
+    return found
+
+
+def _complaints_of_weights(report: ImportanceReport) -> list[str]:
+    ess = float(np.min(np.asarray(report.ess)))
+    if ess >= _FEWEST_DRAWS:
+        return []
+    return [
+        f"draws of the prior are worth {ess:.3g} draws of the posterior: use more num_particles, or "
+        "tempered_smc(), which goes there in steps."
+    ]
+
+
+def _judge_path(report: TemperingReport, fit: Any) -> None:
     steps = report.temperatures.shape[-1]
     paths, ess, acceptance = (
         np.asarray(values).reshape(-1, steps)
@@ -163,9 +237,9 @@ def raise_if_stalled(report: Report, fit: Any = None) -> None:
             f"stage before has a log-density higher by {shortfall:.3g} for each random weight than the "
             "new ones on average, where a normal posterior has at most about 0.5. Use more particles, "
             "several times as many as there are random weights, or longer moves, such as "
-            "kernel=adapted_hamiltonian(32, 12)."
+            "kernel=adapted_hamiltonian(64, 24)."
         )
-        warnings.warn(message, ShortfallWarning, stacklevel=3)  # the line that called fit or refine
+        warn(message, ShortfallWarning)
 
 
 def _remedy(
