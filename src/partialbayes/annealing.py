@@ -12,6 +12,7 @@ the same two rows: they cannot disagree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,8 +24,8 @@ from jaxtyping import Array, Float, Int
 from partialbayes._utils.checks import require_positive_int
 from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.model._batch import overwrite_masked_rows
+from partialbayes.model._partial_bnn import of_density
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
-from partialbayes.weights import effective_sample_size
 
 __all__ = [
     "blocks",
@@ -60,6 +61,7 @@ class TargetFamily(NamedTuple):
 
 def posterior_family(model: Model, psi: Psi, batch: Batch) -> TargetFamily:
     """The family of a batch at ψ; the rows after those asked for are not evaluated."""
+    model = of_density(model)
     batch = overwrite_masked_rows(batch)  # before it is cut: the first rows may all be masked
 
     def log_likelihood(phi: Phi, rows: int) -> Float[Array, " rows"]:
@@ -227,25 +229,31 @@ def rows_seen(exponents: Float[np.ndarray, "target example"]) -> Int[np.ndarray,
 
 
 def stride_by_ess(target_ess: float, iterations: int = 40) -> Callable[[Array, Array], Scalar]:
-    """How much of a potential to apply at once: as much as leaves ESS ≥ ``target_ess`` · J.
+    """How much of a potential to apply at once: as much as costs no more than 1 − ``target_ess`` of J.
+
+    What weights w lose by a potential G is the conditional effective sample size (Zhou et al. 2016),
+
+        J (Σ_j w_j G_j)² / Σ_j w_j G_j²,
+
+    the effective sample size itself where the weights were equal.
 
     Args:
         target_ess: Share of J, in (0, 1).
         iterations: Of the bisection.
 
     Returns:
-        ``(log_weights, log_potentials) -> share``, the largest share s in (0, 1] such that the
-        weights w_j G_j^s have that ESS.
+        ``(log_weights, log_potentials) -> share``, the largest share s in (0, 1] such that G^s leaves
+        that much.
     """
 
     def stride(
         log_weights: Float[Array, " particle"], log_potentials: Float[Array, " particle"]
     ) -> Scalar:
-        floor = target_ess * log_weights.shape[0]
-
         def enough(share: Scalar) -> Array:
-            tilted = jax.nn.log_softmax(log_weights + share * log_potentials)
-            return effective_sample_size(tilted) >= floor
+            log_mean, log_square = (
+                jax.nn.logsumexp(log_weights + power * log_potentials) for power in (share, 2.0 * share)
+            )
+            return 2.0 * log_mean - log_square >= math.log(target_ess)
 
         def halve(_: Any, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
             low, high = bracket

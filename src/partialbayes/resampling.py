@@ -27,6 +27,7 @@ from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.parallel._sharding import replicate, shard_particles
 from partialbayes.types import Particles, PRNGKey, Resampler
 from partialbayes.weights import (
+    cumulative,
     effective_sample_size,
     uniform_log_weights,
     weighted_mean,
@@ -71,11 +72,11 @@ def gather(values: Float[Array, "particle dim"], indices: Int[Array, " num"]) ->
 
 def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num"]:
     """For points in [0, 1), whose share of the cumulative weights they fall in."""
-    cumulative = jnp.cumsum(weights)
-    total = cumulative[-1]
-    indices = jnp.searchsorted(cumulative, points * total, side="right")
+    sums = cumulative(weights)
+    total = sums[-1]
+    indices = jnp.searchsorted(sums, points * total, side="right")
     # A point that rounding has put at the very end belongs to the last particle with any weight.
-    return jnp.minimum(indices, jnp.searchsorted(cumulative, total, side="left"))
+    return jnp.minimum(indices, jnp.searchsorted(sums, total, side="left"))
 
 
 def _by_counting(weights: Weights, offsets: Float[Array, "#num"], num: int) -> Int[Array, " num"]:
@@ -83,8 +84,8 @@ def _by_counting(weights: Weights, offsets: Float[Array, "#num"], num: int) -> I
 
     Of points one to a stratum, ⌊c⌋ or ⌊c⌋ + 1 lie below c, so that nothing has to be searched for.
     """
-    cumulative = jnp.cumsum(weights)
-    places = num * (cumulative / cumulative[-1])
+    sums = cumulative(weights)
+    places = num * (sums / sums[-1])
     strata = jnp.minimum(places.astype(jnp.int32), num - 1)
     offset = jnp.broadcast_to(offsets, (num,))[strata]
     below = strata + (offset < places - strata)
@@ -111,9 +112,24 @@ def subsample(key: PRNGKey, particles: Particles, num: int) -> Particles:
         return jax.vmap(lambda *member: subsample(member[0], Particles(*member[1:]), num))(
             keys, values, log_weights
         )
-    total = jax.nn.logsumexp(log_weights)
-    chosen = stratified_indices(key, jax.nn.softmax(log_weights), num)
-    return Particles(values[chosen], total + uniform_log_weights(num))
+    return _sharing_alike(particles, stratified_indices(key, jax.nn.softmax(log_weights), num))
+
+
+def thin(particles: Particles, num: int) -> Particles:
+    """Like `subsample`, without randomness: the particles in the middle of ``num`` equal strata."""
+    values, log_weights = particles
+    if num >= log_weights.shape[-1]:
+        return particles
+    if log_weights.ndim == 2:
+        return jax.vmap(lambda *member: thin(Particles(*member), num))(values, log_weights)
+    middle = jnp.full(1, 0.5, log_weights.dtype)
+    return _sharing_alike(particles, _by_counting(jax.nn.softmax(log_weights), middle, num))
+
+
+def _sharing_alike(particles: Particles, chosen: Int[Array, " num"]) -> Particles:
+    """The chosen particles, with the weight of all of them in equal shares."""
+    total = jax.nn.logsumexp(particles.log_weights)
+    return Particles(particles.values[chosen], total + uniform_log_weights(chosen.shape[0]))
 
 
 @_by_index

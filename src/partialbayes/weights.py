@@ -63,6 +63,14 @@ def weighted_variance(particles: Particles) -> Float[Array, " dim"]:
     return jnp.exp(particles.log_weights) @ jnp.square(centered)
 
 
+def cumulative(weights: Float[Array, " particle"]) -> Float[Array, " particle"]:
+    """Cumulative sums that never fall, and do not rise at a weight of zero.
+
+    Those of a long array, added in parallel and rounded, would do both.
+    """
+    return jax.lax.cummax(jnp.where(weights > 0.0, jnp.cumsum(weights), 0.0))
+
+
 def weighted_quantile(
     particles: Particles, probabilities: Float[Array, " quantile"]
 ) -> Float[Array, "quantile dim"]:
@@ -70,9 +78,9 @@ def weighted_quantile(
 
     def one_coordinate(values: Float[Array, " particle"]) -> Float[Array, " quantile"]:
         order = jnp.argsort(values)
-        cumulative = jnp.cumsum(jnp.exp(particles.log_weights[order]))
+        sums = cumulative(jnp.exp(particles.log_weights[order]))
         # The last cumulative sum may fall short of one by rounding.
-        index = jnp.searchsorted(cumulative, probabilities * cumulative[-1])
+        index = jnp.searchsorted(sums, probabilities * sums[-1])
         return values[order[jnp.clip(index, 0, values.shape[0] - 1)]]
 
     return jax.vmap(one_coordinate, in_axes=1, out_axes=1)(particles.values)

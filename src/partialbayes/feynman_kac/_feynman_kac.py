@@ -22,11 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from partialbayes._utils.checks import require_instance
 from partialbayes.annealing import TargetFamily, bridge, rows_seen, stride_by_ess
 from partialbayes.feynman_kac._evidence import log_unrelated
 from partialbayes.parallel._sharding import shard_particles
 from partialbayes.resampling import gather, stratified_indices
-from partialbayes.types import Kernel, Particles, PRNGKey, Resampler, Scalar, Target
+from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Resampler, Scalar, Target
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 Stride: TypeAlias = Callable[[Array, Array], Scalar]
@@ -91,6 +92,7 @@ def resample_move(kernel: Kernel, resample: Resampler) -> Mutation:
         before = log_unrelated(cloud.particles.log_weights, cloud.founders, num_founders)
         after = log_unrelated(resampled.log_weights, founders, num_founders)
         moved = kernel.step(key_move, resampled, target, cloud.kernel)
+        require_instance("what the kernel's step returns", moved, Moved, "see types.Kernel.")
         log_weights = resampled.log_weights + moved.log_correction
         cloud = cloud._replace(
             particles=Particles(moved.values, log_weights),
@@ -131,9 +133,14 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
         drawn = stratified_indices(key_draw, jax.nn.softmax(cloud.particles.log_weights), chains)
         start = Particles(gather(cloud.particles.values, drawn), uniform_log_weights(chains))
 
+        # A kernel that learns has the whole generation to learn from, not the few that start a chain.
+        pools = _strangers(cloud.particles, drawn, chain_length)
+        move = kernel.step if kernel.learn is None else kernel.learn(pools, target.prior)
+
         def advance(carry: tuple[Particles, PyTree], key_move: PRNGKey) -> Any:
             particles, memory = carry
-            moved = kernel.step(key_move, particles, target, memory)
+            moved = move(key_move, particles, target, memory)
+            require_instance("what the kernel's step returns", moved, Moved, "see types.Kernel.")
             return (particles._replace(values=moved.values), moved.state), (
                 moved.values,
                 moved.acceptance,
@@ -141,13 +148,15 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
 
         keys = jax.random.split(key_chain, chain_length - 1)
         (_, memory), (states, acceptance) = jax.lax.scan(advance, (start, cloud.kernel), keys)
-        values = jnp.concatenate([start.values[None], states]).reshape(num_particles, -1)
+        # Chain by chain, so that kin stay together.
+        kept = jnp.swapaxes(jnp.concatenate([start.values[None], states]), 0, 1)
+        values = kept.reshape(num_particles, -1)
         founders = cloud.founders[drawn]
         before = log_unrelated(cloud.particles.log_weights, cloud.founders, chains)
         after = log_unrelated(start.log_weights, founders, chains)
         cloud = cloud._replace(
             particles=Particles(values, uniform_log_weights(num_particles)),
-            founders=jnp.tile(founders, chain_length),
+            founders=jnp.repeat(founders, chain_length),
             log_resampled=cloud.log_resampled + before - after,
             kernel=memory,
         )
@@ -156,8 +165,20 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
     return Mutation(num_founders, step)
 
 
-def _whole(log_weights: Array, log_potentials: Array) -> Scalar:
-    return jnp.ones((), log_potentials.dtype)
+def _strangers(
+    particles: Particles, drawn: Int[Array, " chain"], chain_length: int
+) -> tuple[Particles, Particles]:
+    """The particles of no chain that the first half of the draws is of; and likewise the second.
+
+    They are laid out chain by chain, and the draws are in order.
+    """
+    half = (drawn.shape[0] + 1) // 2
+    chains = jnp.arange(particles.log_weights.shape[0], dtype=drawn.dtype) // chain_length
+    after, before = chains > drawn[half - 1] // chain_length, chains < drawn[half] // chain_length
+    return tuple(  # type: ignore[return-value]
+        particles._replace(log_weights=jnp.where(own, particles.log_weights, -jnp.inf))
+        for own in (after, before)
+    )
 
 
 def start(
@@ -168,7 +189,7 @@ def start(
     num_founders = mutation.num_founders(num_particles)
     return Cloud(
         particles=Particles(values, uniform_log_weights(num_particles)),
-        founders=jnp.arange(num_particles, dtype=jnp.int32) % num_founders,
+        founders=jnp.arange(num_particles, dtype=jnp.int32) // (num_particles // num_founders),
         log_resampled=jnp.zeros((), values.dtype),
         log_evidence=jnp.zeros((), values.dtype),
         kernel=kernel_state,
@@ -176,12 +197,11 @@ def start(
 
 
 def weigh(
-    cloud: Cloud, target: Target, acceptance: Scalar, stride: Stride = _whole
-) -> tuple[Cloud, StepRecord, Scalar]:
-    """The reweighting, by the share of the potential that ``stride`` allows; returns the share."""
+    cloud: Cloud, target: Target, acceptance: Scalar, share: float | Scalar = 1.0
+) -> tuple[Cloud, StepRecord]:
+    """The reweighting, by a share of the potential."""
     values, log_weights = cloud.particles
     log_potentials = jax.vmap(target.log_potential)(values)
-    share = stride(log_weights, log_potentials)
     particles, increment = reweight(cloud.particles, share * log_potentials)
     survivors = jnp.zeros(log_weights.shape, bool).at[cloud.founders].set(True)
     record = StepRecord(
@@ -191,7 +211,17 @@ def weigh(
         ancestors=survivors.sum().astype(log_weights.dtype),
     )
     cloud = cloud._replace(particles=particles, log_evidence=cloud.log_evidence + increment)
-    return cloud, record, share
+    return cloud, record
+
+
+def share_of(stride: Stride, cloud: Cloud, target: Target) -> Scalar:
+    """How much of the potential the particles can bear, as they are *before* they move.
+
+    Were it the moved ones that decide, a cloud with a few large weights by chance would stop earlier
+    than one without, and log Ẑ come out too low, by some multiple of 1/J at each step.
+    """
+    log_potentials = jax.vmap(target.log_potential)(cloud.particles.values)
+    return stride(cloud.particles.log_weights, log_potentials)
 
 
 def run_path(
@@ -201,25 +231,81 @@ def run_path(
     mutation: Mutation,
     num_particles: int,
     kernel_state: PyTree,
+    *,
+    target_ess: float | None = None,
+    max_steps: int = 100,
 ) -> tuple[Cloud, StepRecord]:
-    """Sequential Monte Carlo along a fixed path.
+    """Sequential Monte Carlo along a fixed path, or one with as many stops as it needs.
+
+    Args:
+        key: Of the run.
+        family: Of the targets.
+        exponents: The path.
+        mutation: Between targets.
+        num_particles: J.
+        kernel_state: The kernel's memory.
+        target_ess: Go from one target to the next by powers of the potential, each as large as leaves
+            this share of J as effective sample size. None goes at once.
+        max_steps: The most such powers between two targets; what is left then is taken at once.
 
     Returns:
         The weighted particles of the last target, and the record of each step. The first step
         weighs draws from the prior; nothing moves there.
     """
-    key_start, key_steps = jax.random.split(key)
+    key_start, key_first, key_steps = jax.random.split(key, 3)
     cloud = start(key_start, family, num_particles, mutation, kernel_state)
     table, seen, num_targets = jnp.asarray(exponents), rows_seen(exponents), exponents.shape[0]
-    link = bridge(family, table[0, : seen[0]], table[1, : seen[1]])
-    cloud, first, _ = weigh(cloud, link, jnp.ones((), cloud.log_evidence.dtype))
+    stride = None if target_ess is None else stride_by_ess(target_ess)
 
-    def step(cloud: Cloud, stage: tuple[PRNGKey, Array, Array]) -> tuple[Cloud, StepRecord]:
+    def at_once(cloud: Cloud, stage: tuple[PRNGKey, Array, Array]) -> tuple[Cloud, StepRecord]:
         key_step, before, after = stage
         link = bridge(family, before, after)
         cloud, acceptance = mutation.step(key_step, cloud, link)
-        cloud, record, _ = weigh(cloud, link, acceptance)
+        return weigh(cloud, link, acceptance)
+
+    def by_powers(
+        cloud: Cloud,
+        stage: tuple[PRNGKey, Array, Array],
+        first: StepRecord | None = None,
+        share: Any = 0.0,
+    ) -> tuple[Cloud, StepRecord]:
+        key_step, before, after = stage
+        change = after - jnp.pad(before, (0, after.shape[0] - before.shape[0]))
+        zero = jnp.zeros((), cloud.log_evidence.dtype)
+
+        def unfinished(carry: tuple[Cloud, StepRecord, Scalar, Array]) -> Array:
+            cloud, _, share, _ = carry
+            return (share < 1.0) & jnp.isfinite(cloud.log_evidence)
+
+        def step(
+            carry: tuple[Cloud, StepRecord, Scalar, Array],
+        ) -> tuple[Cloud, StepRecord, Scalar, Array]:
+            cloud, so_far, share, count = carry
+            link = bridge(family, after - (1.0 - share) * change, after)
+            count = count + 1
+            assert stride is not None
+            part = share_of(stride, cloud, link)
+            part = jnp.where(count < max_steps, part, 1.0).astype(part.dtype)
+            cloud, acceptance = mutation.step(jax.random.fold_in(key_step, count), cloud, link)
+            cloud, record = weigh(cloud, link, acceptance, part)
+            reached = jnp.where(part >= 1.0, 1.0, share + part * (1.0 - share)).astype(share.dtype)
+            mean = so_far.acceptance + (acceptance - so_far.acceptance) / count.astype(acceptance.dtype)
+            record = record._replace(increment=so_far.increment + record.increment, acceptance=mean)
+            return cloud, record, reached, count
+
+        so_far = StepRecord(zero, zero, zero, zero) if first is None else first
+        begin = (cloud, so_far, zero + share, jnp.zeros((), jnp.int32))
+        cloud, record, _, _ = jax.lax.while_loop(unfinished, step, begin)
         return cloud, record
+
+    link = bridge(family, table[0, : seen[0]], table[1, : seen[1]])
+    one = jnp.ones((), cloud.log_evidence.dtype)
+    share = one if stride is None else share_of(stride, cloud, link)
+    cloud, first = weigh(cloud, link, one, share)
+    if stride is not None:
+        stage = (key_first, table[0, : seen[0]], table[1, : seen[1]])
+        cloud, first = by_powers(cloud, stage, first, share)
+    step = at_once if stride is None else by_powers
 
     keys = jax.random.split(key_steps, num_targets - 2)
     records = [jax.tree.map(lambda leaf: leaf[None], first)]
@@ -266,8 +352,8 @@ def run_adaptive(
     """Sequential Monte Carlo by tempering, each step as long as the ESS allows.
 
     It ends at temperature 1, or short of it after ``max_steps``. Because the temperatures are
-    chosen by the particles themselves, Ẑ is no longer exactly unbiased; the bias is of order 1/J,
-    below the standard error. A second run along the same temperatures, fixed, has none.
+    chosen by the particles themselves, Ẑ is no longer exactly unbiased; the bias is of order 1/J. A
+    second run along the same temperatures, fixed, with a kernel that learns nothing, has none.
     """
     key_start, key_steps = jax.random.split(key)
     stride = stride_by_ess(target_ess)
@@ -290,7 +376,9 @@ def run_adaptive(
 
     empty = jnp.full(max_steps, jnp.nan, dtype)
     trace = Adaptive(cloud, StepRecord(empty, empty, empty, empty), empty, jnp.zeros((), jnp.int32))
-    cloud, record, share = weigh(cloud, link(jnp.zeros((), dtype)), jnp.ones((), dtype), stride)
+    target = link(jnp.zeros((), dtype))
+    share = share_of(stride, cloud, target)
+    cloud, record = weigh(cloud, target, jnp.ones((), dtype), share)
     trace = note(trace, cloud, record, share)
 
     def unfinished(trace: Adaptive) -> Array:
@@ -301,8 +389,9 @@ def run_adaptive(
         temperature = trace.temperatures[trace.num_steps - 1]
         target = link(temperature)
         key_step = jax.random.fold_in(key_steps, trace.num_steps)
+        share = share_of(stride, trace.cloud, target)
         cloud, acceptance = mutation.step(key_step, trace.cloud, target)
-        cloud, record, share = weigh(cloud, target, acceptance, stride)
+        cloud, record = weigh(cloud, target, acceptance, share)
         # The last step must reach one exactly, whatever the rounding.
         reached = jnp.where(share >= 1.0, 1.0, temperature + share * (1.0 - temperature))
         return note(trace, cloud, record, reached)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.model._batch import split_rows
 from partialbayes.parallel._sharding import PARTICLE, axis_size, shard_particles
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar
+from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar, Slopes
 
 
 def one_pass(
@@ -120,25 +120,107 @@ class Ascent(NamedTuple):
     """Gradients of U_j = (N/M) log p(batch | φ_j; ψ) + log π(φ_j; ψ) for a cloud of particles.
 
     Attributes:
+        log_likelihoods: log p(batch | φ_j; ψ), unscaled.
         log_densities: U_j.
-        phi: ∇_φ U_j, one row per particle.
-        psi: (1/J) Σ_j ∇_ψ U_j.
+        slopes: Gradients in φ of U_j (``log_density``) and of its two terms, one row per particle; that
+            of the likelihood (``log_potential``) unscaled.
+        psi: Σ_j w_j ∇_ψ U_j.
     """
 
+    log_likelihoods: Float[Array, " particle"]
     log_densities: Float[Array, " particle"]
-    phi: Float[Array, "particle dim"]
+    slopes: Slopes
     psi: Psi
 
 
-def joint_gradient(model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch) -> Ascent:
-    """Both gradients of equally weighted particles, from one forward and one backward pass."""
+Weigh: TypeAlias = Callable[[Float[Array, " particle"]], Float[Array, " particle"]]
+"""From log-likelihoods to *linear* weights that sum to one, none of them zero."""
 
-    def log_densities(values: Array, psi: Psi) -> Array:
-        log_priors = jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
-        return batch.scale * forward_pass(model, values, psi, batch) + log_priors
 
-    num_particles = values.shape[0]
-    at_particles, pullback = jax.vjp(log_densities, values, psi)
-    # One pullback of equal weights: the mean over particles for ψ, a share of its own for each φ_j.
-    shares, mean_gradient = pullback(jnp.full_like(at_particles, 1.0 / num_particles))
-    return Ascent(at_particles, num_particles * shares, mean_gradient)
+def equal_weights(log_likelihoods: Float[Array, " particle"]) -> Float[Array, " particle"]:
+    """1/J each."""
+    return jnp.full_like(log_likelihoods, 1.0 / log_likelihoods.shape[0])
+
+
+def joint_gradient(
+    model: Model,
+    values: Float[Array, "particle dim"],
+    psi: Psi,
+    batch: Batch,
+    weigh: Weigh = equal_weights,
+) -> Ascent:
+    """The gradient in φ of each particle and the weighted one in ψ, from one pass each way."""
+
+    def log_likelihoods(values: Array, psi: Psi) -> Array:
+        return forward_pass(model, values, psi, batch)
+
+    return _ascent(model, log_likelihoods, values, psi, batch.scale, weigh)
+
+
+def own_gradients(
+    model: Model,
+    key: PRNGKey,
+    values: Float[Array, "particle dim"],
+    psi: Psi,
+    batch: Batch,
+    rows: int,
+) -> Ascent:
+    """Like `joint_gradient`, with so many rows of the batch for each particle, drawn for it alone.
+
+    One shuffle deals the rows out: particles have different rows as long as there are enough.
+    """
+    num_rows = batch.mask.sum()
+    shuffled = jax.random.permutation(key, batch.mask.shape[0])
+    counted = shuffled[jnp.argsort(~batch.mask[shuffled], stable=True)]  # those that count, first
+    num_particles, rows = values.shape[0], min(rows, batch.mask.shape[0])
+    places = jnp.arange(num_particles)[:, None] * rows + jnp.arange(rows)[None, :]
+    # A particle that asks for more rows than count gets each of them once.
+    chosen = counted[places % num_rows]
+    mask = jnp.broadcast_to(jnp.arange(rows)[None, :] < num_rows, chosen.shape)
+    inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (batch.inputs, batch.targets))
+    scale = (batch.scale * num_rows / jnp.minimum(rows, num_rows)).astype(batch.scale.dtype)
+    own = Batch(inputs, targets, mask, jnp.broadcast_to(scale, (num_particles,)))
+
+    def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Scalar:
+        return model.log_likelihood(phi, psi, batch).sum()
+
+    def log_likelihoods(values: Array, psi: Psi) -> Array:
+        chunk = model.chunks.particles
+        if chunk is None or chunk >= num_particles:
+            return jax.vmap(log_likelihood, in_axes=(0, None, 0))(shard_particles(values), psi, own)
+        staged = jax.checkpoint(lambda pair: log_likelihood(pair[0], psi, pair[1]), prevent_cse=False)
+        return jax.lax.map(staged, (values, own), batch_size=chunk)
+
+    return _ascent(model, log_likelihoods, values, psi, scale, equal_weights)
+
+
+def _ascent(
+    model: Model,
+    log_likelihoods: Callable[[Array, Psi], Array],
+    values: Float[Array, "particle dim"],
+    psi: Psi,
+    scale: Scalar,
+    weigh: Weigh,
+) -> Ascent:
+    """Pull the weights back.
+
+    That sums over the particles for ψ, and gives each φ_j its own gradient times its own weight, by
+    which it is divided again.
+    """
+
+    def log_priors(values: Array, psi: Psi) -> Array:
+        return jax.vmap(lambda phi: model.log_prior(phi, psi))(values)
+
+    of_data, pull_data = jax.vjp(log_likelihoods, values, psi)
+    of_prior, pull_prior = jax.vjp(log_priors, values, psi)
+    weights = weigh(of_data)
+    shares, psi_of_data = pull_data(scale * weights)
+    prior_shares, psi_of_prior = pull_prior(weights)
+    potential_slopes = shares / (scale * weights)[:, None]
+    prior_slopes = prior_shares / weights[:, None]
+    return Ascent(
+        of_data,
+        scale * of_data + of_prior,
+        Slopes(scale * potential_slopes + prior_slopes, prior_slopes, potential_slopes),
+        jax.tree.map(jnp.add, psi_of_data, psi_of_prior),
+    )

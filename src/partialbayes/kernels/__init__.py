@@ -3,6 +3,7 @@
 They may import `feynman_kac` and what is below it.
 """
 
+from partialbayes.kernels._affine_langevin import affine_langevin
 from partialbayes.kernels._forgetting import forgetting
 from partialbayes.kernels._from_mcmc import from_mcmc
 from partialbayes.kernels._hamiltonian import adapted_hamiltonian, hamiltonian
@@ -11,10 +12,12 @@ from partialbayes.kernels._metropolis import adapted_metropolis, random_walk_met
 from partialbayes.kernels._ornstein_uhlenbeck import ornstein_uhlenbeck
 from partialbayes.kernels._pcn import pcn
 from partialbayes.kernels._random_walk import identity, moved_without_correction, random_walk
+from partialbayes.kernels._transport import transport
 
 __all__ = [
     "adapted_hamiltonian",
     "adapted_metropolis",
+    "affine_langevin",
     "forgetting",
     "from_mcmc",
     "guided_langevin",
@@ -26,5 +29,6 @@ __all__ = [
     "pcn",
     "random_walk",
     "random_walk_metropolis",
+    "transport",
     "unadjusted_langevin",
 ]

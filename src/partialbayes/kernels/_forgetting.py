@@ -13,6 +13,11 @@ covariance is diagonal, with mean m and variance q,
 
 the particles are shifted to m' and get noise of variance q' − q; where q' < q (the cloud is wider
 than the prior) they are drawn together about the mean by sqrt(q'/q) instead.
+
+The batch then enters by weights. At the right spread their logarithms have a variance of some ε d, and
+every resampling makes an error of order d/J in the covariance, which the recursion forgets at the rate
+2ε only: with fewer than some 10 d² particles the cloud is too narrow, with a few d it collapses, and
+the effective sample size does not show it. Up to five weights, 200 particles do.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ from partialbayes.weights import weighted_covariance, weighted_mean, weighted_va
 def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
     """Forget the share M/N of what the particles know, in favor of the prior.
 
-    The kernel that makes OHSMC's spread that of the posterior, with nothing to tune. It knows the
+    It makes OHSMC's spread that of a posterior that is nearly normal, with 10 d² particles for d random
+    weights; with fewer `ohsmc` warns. It needs no gradient in φ, which `transport` does, and knows the
     prior by its mean and variance.
 
     Args:
@@ -65,7 +71,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
             cloud = cloud._replace(values=whitened @ axes)
         # The floor keeps a collapsed cloud from dividing by zero when all the data is forgotten.
         before = Moments(weighted_mean(cloud), jnp.maximum(variance, np.finfo(variance.dtype).eps))
-        after = forget(before, target.fraction)
+        after = forget(before, target.room)
         contraction = jnp.minimum(jnp.sqrt(after.variance / before.variance), 1.0)
         added = jnp.sqrt(jnp.maximum(after.variance - before.variance, 0.0))
         noise = antithetic(key, whitened.shape, whitened.dtype)
@@ -75,7 +81,13 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
             moved = moved @ axes.T
         return moved_without_correction(target.prior.mean[None, :] + scale[None, :] * moved, state)
 
-    return Kernel(step, needs_prior_variance=True, keeps_target=False)
+    return Kernel(
+        step,
+        needs_prior_variance=True,
+        keeps_target=False,
+        needs_batches=True,
+        fewest_particles=lambda dim: 10 * dim**2,
+    )
 
 
 def forget(moments: Moments, fraction: Scalar) -> Moments:

@@ -6,10 +6,13 @@ With momentum p ~ N(0, M) drawn anew for each trajectory, and step size h,
 
 many times; the end is accepted with probability min(1, e^{−ΔH}), H = −log p(φ) + ½ pᵀ M⁻¹ p.
 
-The adapted kernel follows the particles. With Σ = L Lᵀ their covariance, trajectories are run on
-z = L⁻¹ φ with unit mass, which is a mass of Σ⁻¹ on φ. The step size is ε = e^s d^{−1/4}, the scaling
-that keeps the acceptance of a normal target (Beskos et al. 2013). After each trajectory s is steered,
-s ← s + acceptance − wanted acceptance.
+The adapted kernel follows the particles, each half of them the other half (`_halves.py`). With
+Σ = L Lᵀ the covariance, trajectories are run on z = L⁻¹ φ with unit mass, which is a mass of Σ⁻¹ on φ.
+The step size is ε = e^s d^{−1/4}, the scaling that keeps the acceptance of a normal target (Beskos et
+al. 2013), and s is steered after each trajectory, s ← s + acceptance − wanted acceptance. There are as
+many steps as make a quarter of a turn, π / 2 ε, after which nothing is left of where a normal target's
+trajectory began; each particle's step differs from ε by up to 30 %, so that no weight is back where it
+was for all of them.
 """
 
 from __future__ import annotations
@@ -19,22 +22,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
-from partialbayes.kernels._from_mcmc import from_mcmc
-from partialbayes.kernels._metropolis import regular_covariance
-from partialbayes.types import (
-    Kernel,
-    LogDensity,
-    Moved,
-    ParticleKernel,
-    Particles,
-    Phi,
-    PRNGKey,
-    Scalar,
-    Target,
-)
+from partialbayes.kernels._from_mcmc import advance, from_mcmc
+from partialbayes.kernels._halves import by_halves
+from partialbayes.types import Kernel, LogDensity, ParticleKernel, Phi, PRNGKey, Scalar, Target
 
 
 def hamiltonian(
@@ -66,11 +59,6 @@ def hamiltonian(
     require_positive("inverse_mass", inverse_mass)
     require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=20.")
 
-    def init(phi: Phi, log_density: LogDensity) -> Any:
-        import blackjax
-
-        return blackjax.hmc.init(phi, log_density)
-
     def step(key: PRNGKey, state: Any, log_density: LogDensity) -> tuple[Any, Any]:
         import blackjax
 
@@ -79,58 +67,77 @@ def hamiltonian(
         length = jnp.asarray(step_size, phi.dtype)
         return blackjax.hmc.build_kernel()(key, state, log_density, length, inverse, num_leapfrog_steps)
 
-    return from_mcmc(ParticleKernel(init, step), num_steps)
+    return from_mcmc(ParticleKernel(_start, step), num_steps)
+
+
+def _start(phi: Phi, log_density: LogDensity) -> Any:
+    import blackjax
+
+    return blackjax.hmc.init(phi, log_density)
 
 
 def adapted_hamiltonian(
-    num_leapfrog_steps: int = 8,
-    num_steps: int = 3,
+    num_leapfrog_steps: int = 16,
+    num_steps: int = 16,
     *,
     target_acceptance: float | Float[Array, ""] = 0.8,
 ) -> Kernel:
     """Hamiltonian trajectories that scale themselves, and leave the target invariant.
 
+    Each half of the particles is moved by what the other half says; at least twice as many particles
+    as weights, in each half, let it follow all correlations.
+
     Args:
-        num_leapfrog_steps: Leapfrog steps per trajectory. In units of the particles' standard
-            deviations a step is about half, so that eight go well past a quarter turn.
-        num_steps: Trajectories per move.
+        num_leapfrog_steps: The most leapfrog steps of a trajectory. It has as many as make a quarter of
+            a turn, in units of the particles' standard deviations; three to eight where all is well.
+        num_steps: The most trajectories of a move, which ends once the particles have moved: one to
+            three where all is well.
         target_acceptance: Mean acceptance to steer toward, in (0, 1).
 
     Raises:
         ValueError: A count is not a whole number of at least 1, or ``target_acceptance`` not
-            within (0, 1).
+            within (0, 1); or, from the first move, there is only one particle.
 
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.adapted_hamiltonian(num_leapfrog_steps=5)
     """
-    require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=8.")
+    require_positive_int("num_leapfrog_steps", num_leapfrog_steps, "for example num_leapfrog_steps=16.")
     require_positive_int("num_steps", num_steps, "how many trajectories each particle makes.")
     require_probability("target_acceptance", target_acceptance, "for example 0.8.")
 
-    def init(dim: int) -> Scalar:
-        return jnp.zeros((), jnp.result_type(float))
+    def trajectory(
+        key: PRNGKey,
+        values: Float[Array, "particle dim"],
+        factor: Float[Array, "dim dim"],
+        log_scale: Scalar,
+        target: Target,
+    ) -> tuple[Float[Array, "particle dim"], Scalar]:
+        num_particles, dim = values.shape
+        step_size = (jnp.exp(log_scale) * dim**-0.25).astype(values.dtype)
+        length = jnp.clip(jnp.ceil(0.5 * jnp.pi / step_size), 1, num_leapfrog_steps).astype(jnp.int32)
 
-    def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
-        dim = particles.values.shape[1]
-        factor = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
-        whitened = target._replace(
-            log_density=lambda z: target.log_density(factor @ z),
-            log_potential=lambda z: target.log_potential(factor @ z),
+        def keys_and_steps(key: PRNGKey) -> PyTree:
+            key_jitter, key_move = jax.random.split(key)
+            jitter = jax.random.uniform(key_jitter, (num_particles,), values.dtype, 0.7, 1.3)
+            return jax.random.split(key_move, num_particles), jitter * step_size
+
+        def step(drawn: Any, state: Any, log_density: LogDensity) -> tuple[Any, Any]:
+            import blackjax
+
+            own_key, own_step = drawn
+            unit = jnp.ones_like(state.position)
+            return blackjax.hmc.build_kernel()(own_key, state, log_density, own_step, unit, length)
+
+        whitened = solve_triangular(factor, values.T, lower=True).T
+        moved, acceptance = advance(
+            key,
+            whitened,
+            ParticleKernel(_start, step),
+            lambda z: target.log_density(factor @ z),
+            1,
+            keys_and_steps,
         )
+        return moved @ factor.T, acceptance
 
-        def trajectory(carry: tuple[Array, Scalar], key: PRNGKey) -> tuple[tuple[Array, Scalar], Scalar]:
-            values, log_scale = carry
-            move = hamiltonian(jnp.exp(log_scale) * dim**-0.25, num_leapfrog_steps)
-            moved = move.step(key, Particles(values, particles.log_weights), whitened, ())
-            # Steered at once: as the target sharpens a step may suddenly be too long.
-            change = (moved.acceptance - target_acceptance).astype(log_scale.dtype)
-            return (moved.values, log_scale + change), moved.acceptance
-
-        start = solve_triangular(factor, particles.values.T, lower=True).T
-        keys = jax.random.split(key, num_steps)
-        (values, log_scale), acceptances = jax.lax.scan(trajectory, (start, log_scale), keys)
-        unmoved = jnp.zeros_like(particles.log_weights)
-        return Moved(values @ factor.T, unmoved, acceptances.mean(), log_scale)
-
-    return Kernel(step, init=init)
+    return by_halves(trajectory, num_steps, target_acceptance, gain=1.0)

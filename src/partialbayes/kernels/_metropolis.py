@@ -1,8 +1,8 @@
 """Random-walk Metropolis: propose φ + N(0, v I), accept by the ratio of densities.
 
-The adapted kernel proposes φ + N(0, λ (2.38²/d) Σ), Σ the covariance of the particles: the scaling that
-is best for a normal target (Gelman, Roberts & Gilks 1996) at λ = 1. After each move λ is steered,
-log λ ← log λ + 2 (acceptance − wanted acceptance).
+The adapted kernel proposes φ + N(0, λ (2.38²/d) Σ), Σ the covariance of the particles, for each half of
+them that of the other half (`_halves.py`): the scaling that is best for a normal target (Gelman, Roberts
+& Gilks 1996) at λ = 1. After each move λ is steered, log λ ← log λ + 2 (acceptance − wanted acceptance).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, PyTree
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.feynman_kac._random import antithetic, normal
 from partialbayes.kernels._from_mcmc import advance
+from partialbayes.kernels._halves import by_halves
 from partialbayes.types import (
     Kernel,
     LogDensity,
-    Moments,
     Moved,
     ParticleKernel,
     Particles,
@@ -28,10 +28,6 @@ from partialbayes.types import (
     Scalar,
     Target,
 )
-from partialbayes.weights import effective_sample_size, weighted_covariance
-
-pass
-
 
 _GAIN = 2.0  # acceptance falls by about a quarter per unit of log λ: half the gap is closed a move
 
@@ -41,6 +37,8 @@ def adapted_metropolis(
 ) -> Kernel:
     """Random-walk Metropolis that scales itself, and leaves the target invariant.
 
+    Each half of the particles is moved by what the other half says.
+
     Args:
         num_steps: Steps per move, all with the same proposal.
         target_acceptance: Mean acceptance to steer toward, in (0, 1); 0.234 is best for a random
@@ -48,7 +46,7 @@ def adapted_metropolis(
 
     Raises:
         ValueError: ``num_steps`` is not a whole number of at least 1, or ``target_acceptance`` not
-            within (0, 1).
+            within (0, 1); or, from the first move, there is only one particle.
 
     Example:
         >>> import partialbayes as pb
@@ -57,35 +55,17 @@ def adapted_metropolis(
     require_positive_int("num_steps", num_steps, "how often each particle moves.")
     require_probability("target_acceptance", target_acceptance, "for example 0.234.")
 
-    def init(dim: int) -> Scalar:
-        return jnp.zeros((), jnp.result_type(float))
+    def move(
+        key: PRNGKey,
+        values: Float[Array, "particle dim"],
+        factor: Float[Array, "dim dim"],
+        log_scale: Scalar,
+        target: Target,
+    ) -> tuple[Float[Array, "particle dim"], Scalar]:
+        proposal = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(values.shape[1]) * factor
+        return metropolis(key, values, proposal, target.log_density, num_steps)
 
-    def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:
-        dim = particles.values.shape[1]
-        cholesky = jnp.linalg.cholesky(regular_covariance(particles, target.prior))
-        factor = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(dim) * cholesky
-        values, acceptance = metropolis(key, particles.values, factor, target.log_density, num_steps)
-        log_scale = log_scale + _GAIN * (acceptance - target_acceptance).astype(log_scale.dtype)
-        return Moved(values, jnp.zeros_like(particles.log_weights), acceptance, log_scale)
-
-    return Kernel(step, init=init)
-
-
-_LEAST_DOUBT = 1e-3
-
-
-def regular_covariance(particles: Particles, prior: Moments) -> Float[Array, "dim dim"]:
-    """The particles' covariance, made positive definite where they are few or have collapsed."""
-    covariance = weighted_covariance(particles)
-    dim = covariance.shape[0]
-    # Correlations are believed, but for what keeps 32 bits positive definite, once there are as many
-    # particles as dimensions. With a doubt of a tenth, a direction a thousand times narrower than the
-    # others would be taken for 300 times as wide as it is, and all steps be cut to its true width.
-    doubt = jnp.maximum(_LEAST_DOUBT, 1.0 - effective_sample_size(particles.log_weights) / dim)
-    variance = jnp.diagonal(covariance)
-    # A prior may be too heavy-tailed to have a variance.
-    floor = jnp.where(jnp.isfinite(prior.variance), prior.variance, 1.0)
-    return (1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-9 * floor)
+    return by_halves(move, 1, target_acceptance, _GAIN)
 
 
 def random_walk_metropolis(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import numpy as np
 
+from partialbayes._utils.checks import require_instance
+from partialbayes._utils.warn import warn
+from partialbayes.errors import FewParticlesWarning
 from partialbayes.types import Kernel, Model
 
 
-def require_suitable(kernel: Kernel, model: Model) -> None:
-    """Refuse a kernel that is wrong for the model's prior."""
+def require_suitable(kernel: Any, model: Model) -> None:
+    """Refuse what is no kernel, and a kernel that is wrong for the model's prior."""
+    require_instance("kernel", kernel, Kernel, "for example kernels.random_walk(0.01).")
     if kernel.needs_normal_prior and not model.prior.normal:
         raise ValueError(
             "this kernel needs a normal prior with independent coordinates, and the model's is not; "
@@ -16,7 +23,9 @@ def require_suitable(kernel: Kernel, model: Model) -> None:
             "random_walk_metropolis, mala."
         )
     if kernel.needs_prior_variance:
-        variance = np.asarray(model.prior.moments(model.prior.init()).variance)
+        # Also where the kernel is made inside a traced function, as `fit_many` does.
+        with jax.ensure_compile_time_eval():
+            variance = np.asarray(model.prior.moments(model.prior.init()).variance)
         if not np.isfinite(variance).all():
             raise ValueError(
                 "this kernel needs a prior with a variance, and the model's has none; use lighter tails "
@@ -24,11 +33,24 @@ def require_suitable(kernel: Kernel, model: Model) -> None:
             )
 
 
-def require_invariant(kernel: Kernel) -> None:
+def require_invariant(kernel: Any) -> None:
     """Refuse a kernel that changes the law of particles drawn from the target."""
+    require_instance("kernel", kernel, Kernel, "for example kernels.random_walk_metropolis(0.01).")
     if not kernel.keeps_target:
         raise ValueError(
             "kernel must leave its target invariant here, or the particles would stand for something "
             "else; this one does not. Use random_walk_metropolis, mala, hamiltonian or an adapted one, "
             "or train by ohsmc."
+        )
+
+
+def warn_of_few_particles(kernel: Kernel, num_particles: int, dim: int) -> None:
+    """Warn where the kernel's particles are too few for so many random weights."""
+    fewest = kernel.fewest_particles(dim)
+    if num_particles < fewest:
+        warn(
+            f"{num_particles} particles are too few for this kernel with {dim} random weights: its "
+            f"spread falls short of the posterior's, even where the effective sample size is high. Use "
+            f"num_particles={fewest} or more, fewer random weights, or the default kernel, transport().",
+            FewParticlesWarning,
         )

@@ -91,16 +91,7 @@ def chain_sampler(
     """
     if not isinstance(step_size, Adapted):
         require_positive("step_size", step_size)
-    if not isinstance(jitter, jax.core.Tracer) and not 0.0 <= float(jitter) < math.inf:
-        raise ValueError(f"jitter must be finite and not negative, not {jitter!r}.")
-    names = ("num_chains", "num_warmup", "num_draws", "num_particles")
-    for name, count in zip(names, length, strict=True):
-        require_positive_int(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")
-    if length.particles > length.chains * length.draws:
-        raise ValueError(
-            f"num_particles is {length.particles}, but only {length.chains} chains × {length.draws} "
-            f"draws are kept; ask for fewer particles or more draws."
-        )
+    require_length(length, jitter)
 
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
@@ -156,6 +147,20 @@ def chain_sampler(
     return sampler
 
 
+def require_length(length: ChainLength, jitter: Any) -> None:
+    """Refuse chains of no length, too few draws for the particles asked for, and a jitter below zero."""
+    if not isinstance(jitter, jax.core.Tracer) and not 0.0 <= float(jitter) < math.inf:
+        raise ValueError(f"jitter must be finite and not negative, not {jitter!r}.")
+    names = ("num_chains", "num_warmup", "num_draws", "num_particles")
+    for name, count in zip(names, length, strict=True):
+        require_positive_int(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")
+    if length.particles > length.chains * length.draws:
+        raise ValueError(
+            f"num_particles is {length.particles}, but only {length.chains} chains × {length.draws} "
+            f"draws are kept; ask for fewer particles or more draws."
+        )
+
+
 def starting_points(
     key: PRNGKey, model: Model, posterior: Posterior, num: int, jitter: Any
 ) -> Float[Array, "chain dim"]:
@@ -194,4 +199,5 @@ def chain_report(
         acceptance=acceptance.mean(axis=0),
         divergences=divergent.sum(),
         step_size=step_size,
+        num_draws=jnp.asarray(num_draws, jnp.int32),
     )

@@ -58,7 +58,7 @@ def hmc(
         ...     num_leapfrog_steps=5, num_warmup=10, num_draws=10, num_particles=20
         ... )
         >>> map_hmc = pb.two_stage(pb.map_estimate(model), sampler)
-        >>> trained = pb.fit(map_hmc, (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(map_hmc, (x, x), epochs=2)
         >>> trained.posterior.particles.values.shape, trained.report.r_hat.shape
         ((20, 10), (10,))
     """

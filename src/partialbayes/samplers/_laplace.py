@@ -78,7 +78,7 @@ def laplace(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> last_layer = pb.two_stage(pb.map_estimate(model), pb.samplers.laplace(num_particles=50))
-        >>> trained = pb.fit(last_layer, (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(last_layer, (x, x), epochs=2)
         >>> bool(jnp.isfinite(trained.report.log_evidence))
         True
     """

@@ -52,13 +52,13 @@ def tempered_smc(
     did not follow the targets, and `fit` and `refine` warn (`ShortfallWarning`).
 
     Args:
-        num_particles: J.
+        num_particles: J; twenty for each random weight make the evidence right to its error.
         kernel: Leaves each target invariant; `adapted_hamiltonian` by default.
         target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
         waste_free: Keep every state of chains of this length, which must divide J; by default
             only the last state of each move is kept.
         temperatures: A fixed path instead, ending at 1; with a kernel that does not adapt itself
-            the evidence is then exactly unbiased.
+            the evidence is then unbiased.
         max_steps: How many steps an adaptive path may take.
 
     Raises:

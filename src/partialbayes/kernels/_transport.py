@@ -1,0 +1,172 @@
+"""Transport: forgetting and the batch both enter by one affine map of the cloud.
+
+The step π ← π^{1−ε} · prior^ε · p(batch), ε = M/N, has the posterior of all N rows as its fixed point
+(see `forgetting`). Here all of it is done by moving particles. With
+
+    U(φ) = ε log π(φ) + log p(batch | φ),
+
+a cloud of mean m and covariance C goes to mean m' and covariance C',
+
+    C'⁻¹ = (1 − ε) C⁻¹ − E[∇²U],    m' = m + C' E[∇U],
+
+expectations over the cloud: the natural-gradient step, of length ε, of the normal law nearest to the
+posterior. If U is quadratic (a network linear in φ, normal noise and prior) it is Kalman's update, so
+that the fixed point is the posterior itself. Curvature needs no second derivatives: by Stein's
+identity E[∇²U] = C⁻¹ Cov(φ, ∇U), the regression of the particles' own gradients on where they are,
+which is exact where U is quadratic, for any cloud of more particles than dimensions.
+
+In coordinates y of the cloud, φ = m + Rᵀ y with C = Rᵀ R, it reads: with G_j = R ∇U(φ_j),
+
+    B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j,
+
+where the symmetric root is the map that moves the cloud least, measured by the cloud. R and y come
+from a QR factorization of the particles, so that no covariance is squared up in single precision. The
+eigenvalues of B are held above ½ (no step more than doubles a variance: the curvature of a batch may
+be negative), and the shift of the mean below two standard deviations, root mean square:
+further out the cloud's gradients say little.
+
+In diagonal form, for clouds with hardly more particles than dimensions, R and B are diagonal, and the
+fixed point is the nearest normal law with independent coordinates. Each coordinate is then mirrored
+at its mean, or not, at random: it is the same law, and chance correlations between coordinates
+average out over steps.
+
+No particle is weighted, resampled or copied, and there is no noise. An affine map keeps the cloud's
+shape: what comes out is the normal law nearest to the posterior, which a banana or two modes are not.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from partialbayes.kernels._random_walk import moved_without_correction
+from partialbayes.parallel._sharding import replicate
+from partialbayes.types import Kernel, Moved, Particles, Phi, PRNGKey, Slopes, Target
+
+Covariance = Literal["auto", "full", "diagonal"]
+
+_LEAST_FACTOR = 0.5
+_FARTHEST = 2.0
+_MARGIN = 1.25  # particles per dimension for the covariance to be full
+
+
+def transport(covariance: Covariance = "auto") -> Kernel:
+    """Move the cloud by an affine map that forgets the share M/N and takes the batch in.
+
+    The default of `ohsmc`. It holds mean and covariance of a posterior that is nearly normal with a few
+    particles per dimension, and has no number to choose. It needs the gradient in φ, which the backward
+    pass for ψ gives along.
+
+    Args:
+        covariance: "full" follows the correlations of the particles, and needs more particles than
+            weights; "diagonal" treats every weight alone, and its variances are too small where weights
+            are correlated; "auto" is full from 5/4 as many particles as weights.
+
+    Raises:
+        ValueError: ``covariance`` is none of the three; or, when it is used, there are too few
+            particles.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> kernel = pb.kernels.transport()
+    """
+    require_covariance(covariance)
+
+    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+        values = replicate(particles.values)
+        num_particles, dim = values.shape
+        slopes = slopes_of(particles, target)
+        rate = target.room.astype(values.dtype)
+        gradient = rate * slopes.log_prior + slopes.log_potential
+        if is_full(covariance, num_particles, dim, _MARGIN):
+            cloud = whiten(values)
+            pulled = replicate(gradient) @ cloud.factor.T
+            regression = -(cloud.standard.T @ pulled) / num_particles
+            factors, axes = jnp.linalg.eigh(
+                (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
+            )
+            factors = jnp.maximum(factors, _LEAST_FACTOR)
+            shift = axes @ ((axes.T @ pulled.mean(axis=0)) / factors)
+            anomalies = ((cloud.standard @ axes) * jax.lax.rsqrt(factors)[None, :]) @ axes.T
+            moved = (_held_back(shift)[None, :] + anomalies) @ cloud.factor
+        else:
+            cloud = whiten_each(values)
+            pulled = replicate(gradient) * cloud.factor[None, :]
+            factors = 1.0 - rate - (cloud.standard * pulled).mean(axis=0)
+            factors = jnp.maximum(factors, _LEAST_FACTOR)
+            sides = jax.random.rademacher(key, (dim,), values.dtype)
+            shift = _held_back(pulled.mean(axis=0) / factors)
+            anomalies = (sides * jax.lax.rsqrt(factors))[None, :] * cloud.standard
+            moved = (shift[None, :] + anomalies) * cloud.factor[None, :]
+        return moved_without_correction(cloud.mean[None, :] + moved, state)
+
+    return Kernel(step, keeps_target=False, batch_rate=1.0)
+
+
+def _held_back(shift: Phi) -> Phi:
+    length = jnp.sqrt(jnp.mean(jnp.square(shift)))
+    return shift * jnp.minimum(1.0, _FARTHEST / jnp.maximum(length, _FARTHEST))
+
+
+def slopes_of(particles: Particles, target: Target) -> Slopes:
+    """The gradients that come with the target, or else by a pass of its own."""
+    if target.slopes is not None:
+        return target.slopes
+    of_density = jax.vmap(jax.grad(target.log_density))(particles.values)
+    of_potential = jax.vmap(jax.grad(target.log_potential))(particles.values)
+    return Slopes(of_density, of_density - of_potential / target.fraction, of_potential)
+
+
+class Whitened(NamedTuple):
+    """A cloud in coordinates of its own: φ_j = mean + factorᵀ standard_j.
+
+    Attributes:
+        mean: m.
+        standard: Mean zero and covariance one (or, diagonally, variances one).
+        factor: R with C = Rᵀ R; one standard deviation per coordinate in diagonal form.
+    """
+
+    mean: Phi
+    standard: Float[Array, "particle dim"]
+    factor: Float[Array, "*dim dim"]
+
+
+def whiten(values: Float[Array, "particle dim"]) -> Whitened:
+    """Coordinates in which the cloud's covariance is the identity."""
+    mean = values.mean(axis=0)
+    root = np.sqrt(values.shape[0])
+    orthonormal, factor = jnp.linalg.qr((values - mean[None, :]) / root)
+    return Whitened(mean, root * orthonormal, factor)
+
+
+def whiten_each(values: Float[Array, "particle dim"]) -> Whitened:
+    """Coordinates in which each variance is one; a coordinate without any stays as it is."""
+    mean = values.mean(axis=0)
+    centered = values - mean[None, :]
+    deviation = jnp.sqrt(jnp.mean(jnp.square(centered), axis=0))
+    return Whitened(mean, centered / jnp.where(deviation > 0.0, deviation, 1.0)[None, :], deviation)
+
+
+def require_covariance(covariance: str) -> None:
+    """Refuse what is no form of a covariance."""
+    if covariance not in ("auto", "full", "diagonal"):
+        raise ValueError(f'covariance must be "auto", "full" or "diagonal", not {covariance!r}.')
+
+
+def is_full(covariance: Covariance, num_particles: int, dim: int, margin: float) -> bool:
+    """Which form a cloud of this size gets, and an error where it is too small for any."""
+    if num_particles < 2:
+        raise ValueError(
+            "this kernel moves the particles by their own spread, and one particle has none; use "
+            "num_particles=2 at least, and a few for every random weight if you can."
+        )
+    if covariance == "full" and num_particles <= dim:
+        raise ValueError(
+            f"{num_particles} particles do not have a full covariance in {dim} dimensions; use "
+            f'covariance="diagonal", or num_particles above {dim}.'
+        )
+    return covariance == "full" or (covariance == "auto" and num_particles >= margin * dim + 1)
