@@ -123,7 +123,7 @@ def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Pa
     """A parameter from what a user may write: a number or array, `learned` or `sampled`."""
     chosen = value.start if isinstance(value, Learned | Sampled) else value
     constraint.require(name, chosen)
-    shape = jnp.shape(chosen)
+    shape = np.shape(chosen)
 
     def start() -> Array:
         return constraint.free(jnp.asarray(chosen, jnp.result_type(float)))

@@ -12,8 +12,9 @@ what is left is
 
 The targets are γ_0 = π and γ_n(φ) = π(φ; ψ_n) p(batch_n | φ; ψ_n)^{β_n N/M}, β_n rising to one over the
 warm-up. So the weights are those of the posterior *estimated from this batch*, with its noise; with
-all the data in one batch they are those of the posterior at the current ψ, exactly, and the sum of
-the evidence increments estimates its log-evidence without bias in Ẑ.
+all the data in one batch they are those of the posterior at the current ψ, and where ψ is kept fixed
+(``optax.set_to_zero()``) the product of the evidence increments is an unbiased estimate of its evidence.
+While ψ follows the particles, it is not.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def backward_ohsmc(
 ) -> Algorithm:
     """OHSMC by random walk, debiased by its backward kernel.
 
-    With all the data in one batch the particles follow the exact posterior as ψ moves. With small
-    batches they follow what each batch says of it, which is noisy; `ohsmc` with the `forgetting`
+    With all the data in one batch the particles follow the posterior as ψ moves. With small
+    batches they follow what each batch says of it, which is noisy; `ohsmc` with the `transport`
     kernel is then the better choice.
 
     Args:

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes._utils.checks import require_positive
-from partialbayes.types import Batch, Model, Particles, PRNGKey, Psi, Scalar
+from partialbayes.types import Batch, Model, Params, Particles, Phi, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
 
 Rate: TypeAlias = Callable[[Int[Array, ""], Batch], Scalar]
@@ -21,20 +21,70 @@ Rate: TypeAlias = Callable[[Int[Array, ""], Batch], Scalar]
 
 Tree = TypeVar("Tree")
 
+_START = 0.05  # of the scale of the weights
+
 
 def default_optimizer(
     optimizer: optax.GradientTransformation | None,
 ) -> optax.GradientTransformation:
-    """Return the optimizer given, or Adam at 0.01."""
-    return optax.adam(0.01) if optimizer is None else optimizer
+    """Return the optimizer given, or Adam at 0.01, so that it sees one tree whatever the algorithm.
+
+    The tree is ``Params(phi, psi)``: φ, or what stands for it, is None where particles carry it. Labels
+    and masks that freeze part of it for one algorithm then do so for all.
+    """
+    inner = optax.with_extra_args_support(optax.adam(0.01) if optimizer is None else optimizer)
+
+    def seen(tree: Any) -> Any:
+        if isinstance(tree, Psi):
+            return Params(None, tree)  # type: ignore[arg-type]
+        return Params(getattr(tree, _beside_psi(tree)), tree.psi) if hasattr(tree, "psi") else tree
+
+    def init(params: Any) -> optax.OptState:
+        return inner.init(seen(params))
+
+    def update(gradient: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:
+        updates, state = inner.update(seen(gradient), state, seen(params), **others)
+        if isinstance(gradient, Psi):
+            return updates.psi, state
+        if hasattr(gradient, "psi"):
+            updates = gradient._replace(psi=updates.psi, **{_beside_psi(gradient): updates.phi})
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _beside_psi(tree: Any) -> str:
+    """The name of what stands for φ in a pair, whichever of the two comes first."""
+    (name,) = (field for field in tree._fields if field != "psi")
+    return str(name)
 
 
 def start_cloud(model: Model, key: PRNGKey, num_particles: int) -> tuple[Psi, Particles]:
-    """Return a fresh ψ, and equally weighted draws of the prior at it."""
-    key_start, key_prior = jax.random.split(key)
-    psi = model.init(key_start).psi
-    values = model.sample_prior(key_prior, psi, num_particles)
+    """Return a fresh ψ and equally weighted particles: draws of the prior, or around trained weights."""
+    key_start, key_draw = jax.random.split(key)
+    phi, psi = model.init(key_start)
+    if model.pretrained:
+        noise = jax.random.normal(key_draw, (num_particles, phi.shape[0]), phi.dtype)
+        values = phi[None, :] + start_scale(model, phi, psi)[None, :] * noise
+    else:
+        values = model.sample_prior(key_draw, psi, num_particles)
     return psi, Particles(values, uniform_log_weights(num_particles))
+
+
+def start_scale(model: Model, phi: Phi, psi: Psi) -> Float[Array, " dim"]:
+    """How far from trained weights particles start: near enough to predict as the network does.
+
+    A twentieth of the smaller of two lengths: the prior's standard deviation, and the root mean square
+    of the random weights of the same array.
+    """
+    variance = model.prior_moments(psi).variance
+    of_prior = jnp.where(jnp.isfinite(variance), jnp.sqrt(variance), 1.0)
+    sizes = [int(mask.sum()) for mask in model.split.masks]
+    array_of = np.repeat(np.arange(len(sizes)), sizes)
+    squares = jax.ops.segment_sum(jnp.square(phi), array_of, len(sizes))
+    of_weights = jnp.sqrt(squares / np.maximum(sizes, 1))[array_of]
+    # An array of zeros says nothing of its scale.
+    return _START * jnp.where(of_weights > 0.0, jnp.minimum(of_prior, of_weights), of_prior)
 
 
 def ascend(
@@ -60,11 +110,8 @@ def as_rate(rate: Any) -> Rate:
     """A rate from what a user may write.
 
     Args:
-        rate: A positive number; an Optax schedule, called with the number of steps done; or None
-            for 0.1 / N, because the gradient of a log-posterior grows with the number of data.
+        rate: A positive number; or an Optax schedule, called with the number of steps done.
     """
-    if rate is None:
-        return lambda step, batch: 0.1 / (batch.scale * batch.mask.sum())
     if callable(rate):
         return lambda step, batch: jnp.asarray(rate(step), batch.scale.dtype)
     require_positive("rate", rate)

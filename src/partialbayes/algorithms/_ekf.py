@@ -31,7 +31,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.algorithms._common import ascend, default_optimizer
+from partialbayes.algorithms._common import ascend, default_optimizer, start_scale
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.kernels._forgetting import forget
 from partialbayes.types import (
@@ -109,15 +109,18 @@ def ekf(
 
     def init(key: PRNGKey) -> EkfState:
         key_start, key_draws = jax.random.split(key)
-        psi = model.init(key_start).psi
+        phi, psi = model.init(key_start)
         prior = model.prior_moments(psi)
-        law = Gaussian(prior.mean, jnp.diag(jnp.sqrt(prior.variance)))
+        if model.pretrained:
+            law = Gaussian(phi, jnp.diag(start_scale(model, phi, psi)))
+        else:
+            law = Gaussian(prior.mean, jnp.diag(jnp.sqrt(prior.variance)))
         draws = jax.random.normal(key_draws, (num_particles, model.split.dim), prior.mean.dtype)
         return EkfState(psi, optimizer.init(psi), law, _standardize(draws))
 
     def predict(law: Gaussian, psi: Psi, batch: Batch) -> Gaussian:
         if variance is None:
-            return _forget(law, model.prior_moments(psi), 1.0 / batch.scale)
+            return _forget(law, model.prior_moments(psi), batch.room)
         added = jnp.asarray(variance, law.mean.dtype) * jnp.eye(law.mean.shape[0])
         return law._replace(factor=jnp.linalg.cholesky(law.factor @ law.factor.T + added))
 

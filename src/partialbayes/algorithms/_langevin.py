@@ -1,33 +1,41 @@
-"""Langevin dynamics in φ: one noisy chain (SGLD), or a cloud of them (particle gradient descent).
+"""Chains in φ that follow the gradients of batches with noise: SGLD, and SGHMC with a momentum.
 
 With U(φ, ψ) = (N/M) log p(batch | φ; ψ) + log π(φ; ψ), on each batch
 
-    φ_j ← φ_j + h ∇_φ U(φ_j, ψ) + N(0, 2h I)              every particle on its own
-    ψ   ← optimizer(ψ, (1/J) Σ_j ∇_ψ U(φ_j, ψ))           the mean gradient, Fisher's identity
+    SGLD     φ ← φ + h ∇_φ U(φ, ψ) + N(0, 2h I)
+    SGHMC    v ← (1 − α) v + h ∇_φ U(φ, ψ) + N(0, 2αh I),    φ ← φ + v
+    both     ψ ← optimizer(ψ, ∇_ψ U(φ, ψ))
 
-both gradients at the same (φ, ψ), from one backward pass. SGLD has J = 1 and keeps the last samples of
-its chain; ``optax.set_to_zero()`` leaves ψ alone. There is no accept-reject step: at fixed ψ, on the
-full data, and for a Gaussian posterior of precision P, the particles settle at precision
-P (I − h P / 2), too wide, and less so the smaller the step size h. Batches add the noise of their
-gradients.
+both gradients at the same (φ, ψ), from one backward pass. The posterior is the last samples of the
+chain; ``optax.set_to_zero()`` leaves ψ alone. There is no accept-reject step: at fixed ψ, on the full
+data, and for a Gaussian posterior of precision P, a chain settles at precision P (I − h P / 2) with
+SGLD and P (I − h P / (4 − 2α)) with SGHMC, too wide, and less so the smaller the step size h. Batches
+add the noise of their gradients. Above 2 / λ, with λ the largest eigenvalue of P, SGLD leaves for
+infinity. The default is
+
+    h = 0.1 / λ̂,    v ← ∇²U v / |∇²U v|,    λ̂ ← max(|∇²U v|, 0.99 λ̂)
+
+a step of power iteration at each point, and over the first twenty steps, while v has yet to find the
+steepest direction, a share of it that grows to one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.checks import require_positive_int, require_probability
 from partialbayes.algorithms._common import (
     as_rate,
     ascend,
     default_optimizer,
     is_due,
     require_delay,
-    start_cloud,
 )
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.feynman_kac._random import normal
@@ -43,19 +51,27 @@ from partialbayes.types import (
     Psi,
     Scalar,
 )
-from partialbayes.weights import uniform_log_weights
 
-pass
+_NUM_RAMP = 20  # steps until the default step size is there in full
 
 
-class SgldState(NamedTuple):
-    """The chain's point, ψ's optimizer, and a ring of samples of which ``collected`` were taken."""
+class Curvature(NamedTuple):
+    """The steepest direction at each particle, as far as it is known, and the largest curvature."""
+
+    directions: Float[Array, "particle dim"]
+    largest: Scalar
+
+
+class ChainState(NamedTuple):
+    """The chain: its point and momentum, ψ with its optimizer, and a ring of samples."""
 
     params: Params
+    momentum: Any
     optimizer: optax.OptState
     samples: Float[Array, "sample dim"]
     collected: Int[Array, ""]
     steps: Int[Array, ""]
+    curvature: Curvature | None
 
 
 def sgld(
@@ -76,8 +92,9 @@ def sgld(
     Args:
         model: What to train; the chain starts at its initial weights.
         num_particles: How many samples to keep.
-        step_size: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
-            λ the largest curvature of the log-posterior in φ, of the order of N.
+        step_size: h, a number or an Optax schedule, stable only below 2 / λ, with λ the largest
+            curvature of the log-posterior in φ, of the order of N; by default 0.1 / λ, which is measured
+            along the way.
         num_warmup: Steps before the first sample may be taken.
         every: Steps between samples.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default, and
@@ -92,22 +109,85 @@ def sgld(
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
         >>> algorithm = pb.algorithms.sgld(model, num_particles=50, step_size=1e-3, num_warmup=100)
     """
+
+    def move(key: PRNGKey, phi: Array, momentum: Any, gradient: Array, h: Scalar) -> tuple[Array, Any]:
+        return phi + h * gradient + jnp.sqrt(2.0 * h) * normal(key, phi.shape, phi.dtype), momentum
+
+    return _chain(model, move, lambda phi: (), num_particles, step_size, num_warmup, every, optimizer)
+
+
+def sghmc(
+    model: Model,
+    *,
+    num_particles: int = 100,
+    step_size: Any = None,
+    friction: float | Float[Array, ""] = 0.1,
+    num_warmup: int = 200,
+    every: int = 1,
+    optimizer: optax.GradientTransformation | None = None,
+) -> Algorithm:
+    """Sample φ by one Hamiltonian chain with friction on batches while ψ follows its gradient.
+
+    Like `sgld` with a momentum, by which the chain goes on in its direction for 1/α steps or so.
+
+    Args:
+        model: What to train; the chain starts at its initial weights.
+        num_particles: How many samples to keep.
+        step_size: h, a number or an Optax schedule; by default 0.1 / λ, measured as for `sgld`.
+        friction: α, the share of the momentum lost at each step, in (0, 1).
+        num_warmup: Steps before the first sample may be taken.
+        every: Steps between samples.
+        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+
+    Raises:
+        ValueError: ``friction`` is not within (0, 1); as in `sgld`.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
+        >>> algorithm = pb.algorithms.sghmc(model, num_particles=50, step_size=1e-3, num_warmup=100)
+    """
+    require_probability("friction", friction, "for example friction=0.1.")
+
+    def move(key: PRNGKey, phi: Array, momentum: Any, gradient: Array, h: Scalar) -> tuple[Array, Any]:
+        noise = jnp.sqrt(2.0 * friction * h) * normal(key, phi.shape, phi.dtype)
+        momentum = (1.0 - friction) * momentum + h * gradient + noise
+        return phi + momentum, momentum
+
+    return _chain(model, move, jnp.zeros_like, num_particles, step_size, num_warmup, every, optimizer)
+
+
+def _chain(
+    model: Model,
+    move: Callable[[PRNGKey, Array, Any, Array, Scalar], tuple[Array, Any]],
+    at_rest: Callable[[Array], Any],
+    num_particles: int,
+    step_size: Any,
+    num_warmup: int,
+    every: int,
+    optimizer: optax.GradientTransformation | None,
+) -> Algorithm:
     require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     require_delay("num_warmup", num_warmup)
     require_positive_int("every", every, "for example every=1, a sample at each step.")
-    step_size = as_rate(step_size)
+    follow_step = _step_sizes(model, step_size)
     optimizer = default_optimizer(optimizer)
 
-    def init(key: PRNGKey) -> SgldState:
+    def init(key: PRNGKey) -> ChainState:
         params = model.init(key)
         samples = jnp.tile(params.phi[None, :], (num_particles, 1))
         none_yet = jnp.zeros((), jnp.int32)
-        return SgldState(params, optimizer.init(params.psi), samples, none_yet, none_yet)
+        at_start = at_rest(params.phi)
+        curvature = None if step_size is not None else _unknown(key, params.phi[None, :])
+        return ChainState(
+            params, at_start, optimizer.init(params.psi), samples, none_yet, none_yet, curvature
+        )
 
-    def step(key: PRNGKey, state: SgldState, batch: Batch) -> tuple[SgldState, Info]:
+    def step(key: PRNGKey, state: ChainState, batch: Batch) -> tuple[ChainState, Info]:
         phi, psi = state.params
         ascent = joint_gradient(model, phi[None, :], psi, batch)
-        (moved,) = langevin(key, phi[None, :], ascent.phi, step_size(state.steps, batch))
+        rate, curvature = follow_step(state.curvature, state.steps, phi[None, :], psi, batch)
+        moved, momentum = move(key, phi, state.momentum, ascent.slopes.log_density[0], rate)
         new_psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, psi)
         steps = state.steps + 1
         due = is_due(steps, num_warmup, every)
@@ -117,14 +197,14 @@ def sgld(
         collected = state.collected + due
         num_data = batch.scale * batch.mask.sum()
         return (
-            SgldState(params, optimizer_state, samples, collected, steps),
+            ChainState(params, momentum, optimizer_state, samples, collected, steps, curvature),
             {
                 "loss": -ascent.log_densities[0] / num_data,
                 "samples": jnp.minimum(collected, num_particles).astype(phi.dtype),
             },
         )
 
-    def posterior(state: SgldState) -> Posterior:
+    def posterior(state: ChainState) -> Posterior:
         # Places not yet filled have weight zero; before the first sample, place 0 is the chain itself.
         filled = jnp.clip(state.collected, 1, num_particles)
         first = jnp.where(state.collected > 0, state.samples[0], state.params.phi)
@@ -136,73 +216,38 @@ def sgld(
     return Algorithm(model, init, step, posterior)
 
 
-class ParticleGradientState(NamedTuple):
-    """ψ with its optimizer, the particles, and the number of steps done."""
-
-    psi: Psi
-    optimizer: optax.OptState
-    values: Float[Array, "particle dim"]
-    steps: Int[Array, ""]
+def _unknown(key: PRNGKey, values: Float[Array, "particle dim"]) -> Curvature:
+    # A key of its own: the caller's has been used.
+    directions = normal(jax.random.fold_in(key, 1), values.shape, values.dtype)
+    length = jnp.linalg.norm(directions, axis=1, keepdims=True)
+    return Curvature(directions / length, jnp.zeros((), values.dtype))
 
 
-def particle_gradient_descent(
-    model: Model,
-    *,
-    num_particles: int = 100,
-    step_size: Any = None,
-    optimizer: optax.GradientTransformation | None = None,
-) -> Algorithm:
-    """Train ψ by the mean gradient of particles that follow Langevin dynamics in φ.
+def _step_sizes(model: Model, step_size: Any) -> Callable[..., tuple[Scalar, Curvature | None]]:
+    """``(curvature, steps, values, psi, batch) -> (h, curvature)``, as the user wants it."""
+    if step_size is not None:
+        rate = as_rate(step_size)
+        return lambda curvature, steps, values, psi, batch: (rate(steps, batch), None)
 
-    Args:
-        model: What to train.
-        num_particles: J, the number of samples of φ; they start from the prior.
-        step_size: h, a number or an Optax schedule; 0.1 / N by default. Stable only below 2 / λ, with
-            λ the largest curvature of the log-posterior in φ, of the order of N.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+    def measured(
+        curvature: Curvature,
+        steps: Int[Array, ""],
+        values: Float[Array, "particle dim"],
+        psi: Psi,
+        batch: Batch,
+    ) -> tuple[Scalar, Curvature]:
+        def gradients(values: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
+            return joint_gradient(model, values, psi, batch).slopes.log_density
 
-    Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
+        _, products = jax.jvp(gradients, (values,), (curvature.directions,))
+        norms = jnp.linalg.norm(products, axis=1)
+        known = jnp.isfinite(norms) & (norms > 0.0)
+        turned = products / jnp.where(known, norms, 1.0)[:, None]
+        directions = jnp.where(known[:, None], turned, curvature.directions)
+        steepest = jnp.max(jnp.where(known, norms, 0.0))
+        largest = jnp.maximum(steepest, 0.99 * curvature.largest)
+        share = jnp.minimum((steps + 1) / _NUM_RAMP, 1.0).astype(largest.dtype)
+        # Where nothing is curved, as far as is seen, a step is as long as that of one row would be.
+        return 0.1 * share / jnp.where(largest > 0.0, largest, 1.0), Curvature(directions, largest)
 
-    Example:
-        >>> import partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.algorithms.particle_gradient_descent(model, num_particles=50, step_size=1e-3)
-    """
-    require_positive_int("num_particles", num_particles, "for example num_particles=100.")
-    step_size = as_rate(step_size)
-    optimizer = default_optimizer(optimizer)
-
-    def init(key: PRNGKey) -> ParticleGradientState:
-        psi, particles = start_cloud(model, key, num_particles)
-        return ParticleGradientState(
-            psi, optimizer.init(psi), particles.values, jnp.zeros((), jnp.int32)
-        )
-
-    def step(
-        key: PRNGKey, state: ParticleGradientState, batch: Batch
-    ) -> tuple[ParticleGradientState, Info]:
-        ascent = joint_gradient(model, state.values, state.psi, batch)
-        values = langevin(key, state.values, ascent.phi, step_size(state.steps, batch))
-        psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, state.psi)
-        num_data = batch.scale * batch.mask.sum()
-        return (
-            ParticleGradientState(psi, optimizer_state, values, state.steps + 1),
-            {"loss": -ascent.log_densities.mean() / num_data},
-        )
-
-    def posterior(state: ParticleGradientState) -> Posterior:
-        return Posterior(state.psi, Particles(state.values, uniform_log_weights(num_particles)))
-
-    return Algorithm(model, init, step, posterior)
-
-
-def langevin(
-    key: PRNGKey,
-    values: Float[Array, "particle dim"],
-    gradients: Float[Array, "particle dim"],
-    step_size: Scalar,
-) -> Float[Array, "particle dim"]:
-    """One unadjusted Langevin step of every particle: φ + h ∇U + N(0, 2h I)."""
-    noise = normal(key, values.shape, values.dtype)
-    return values + step_size * gradients + jnp.sqrt(2.0 * step_size) * noise
+    return measured

@@ -7,14 +7,15 @@ The plain way to train the same network, and the yardstick for everything else.
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from partialbayes._utils.warn import warn
 from partialbayes.algorithms._common import default_optimizer
+from partialbayes.errors import NoMaximumWarning
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.types import (
     Algorithm,
@@ -27,8 +28,7 @@ from partialbayes.types import (
     PRNGKey,
     Scalar,
 )
-
-logger = logging.getLogger(__name__)
+from partialbayes.weights import weighted_mean
 
 
 class MapState(NamedTuple):
@@ -51,9 +51,10 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
         >>> algorithm = pb.map_estimate(model)
     """
     if jax.tree.leaves(model.prior.init()):
-        logger.warning(
+        warn(
             "the prior has a learned scale, and a single point of φ can always make it smaller: the "
-            "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB."
+            "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB.",
+            NoMaximumWarning,
         )
     optimizer = default_optimizer(optimizer)
 
@@ -78,6 +79,6 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
         return Posterior(state.params.psi, Particles(values, jnp.zeros(1, values.dtype)))
 
     def restart(state: MapState, posterior: Posterior) -> MapState:
-        return state._replace(params=Params(posterior.particles.values[0], posterior.psi))
+        return state._replace(params=Params(weighted_mean(posterior.particles), posterior.psi))
 
     return Algorithm(model, init, step, posterior, restart=restart)

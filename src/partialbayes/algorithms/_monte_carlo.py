@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._combinators import two_stage
-from partialbayes.algorithms._common import default_optimizer
+from partialbayes.algorithms._common import default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.samplers._importance import importance_sampling
 from partialbayes.types import (
@@ -37,7 +37,7 @@ from partialbayes.types import (
     Psi,
     Scalar,
 )
-from partialbayes.weights import effective_sample_size, uniform_log_weights
+from partialbayes.weights import effective_sample_size
 
 Objective = Callable[[Float[Array, " sample"]], Scalar]
 
@@ -103,12 +103,8 @@ def monte_carlo(
     optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> MonteCarloState:
-        key_start, key_prior = jax.random.split(key)
-        psi = model.init(key_start).psi
-        values = model.sample_prior(key_prior, psi, num_particles)
-        return MonteCarloState(
-            psi, optimizer.init(psi), Particles(values, uniform_log_weights(num_particles))
-        )
+        psi, particles = start_cloud(model, key, num_particles)
+        return MonteCarloState(psi, optimizer.init(psi), particles)
 
     def step(key: PRNGKey, state: MonteCarloState, batch: Batch) -> tuple[MonteCarloState, Info]:
         def loss(psi: Psi) -> tuple[Scalar, tuple[Array, Array]]:

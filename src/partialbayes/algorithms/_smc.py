@@ -64,18 +64,21 @@ def smc(
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,
 ) -> Algorithm:
-    """Train ψ by the gradient of the log-evidence, sampling the exact posterior at every step.
+    """Train ψ by the gradient of the log-evidence, sampling the posterior anew at every step.
 
-    Give it all the data at each step (``fit(..., batch_size=None)``); on minibatches it is
-    `sgsmc`. The posterior it returns is the last sample together with the ψ it was drawn for.
+    It takes all the data at each step (``fit(..., batch_size=None)``), and `fit` refuses batches: for
+    those there is `sgsmc`. The posterior it returns is the last sample together with the ψ it was drawn
+    for.
 
     Args:
         model: What to train.
         num_particles: J, the number of samples of φ.
-        schedule: How the data come in: `geometric_blocks` (default), `blocks`, or `tempering`.
-        kernel: How particles move before each block, leaving their present target invariant;
-            `adapted_hamiltonian` of one trajectory by default.
-        resample: Stratified when the ESS falls below J/2, by default.
+        schedule: How the data come in: `blocks`, `geometric_blocks` or `tempering`, taken as it is; with
+            a kernel that does not adapt itself the evidence is then unbiased. By default the blocks
+            double, and each comes in by as many powers as keep half of the effective sample size.
+        kernel: How particles move before each step, leaving their present target invariant;
+            `adapted_hamiltonian` by default.
+        resample: Stratified when the ESS falls below 0.7 J, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
             all of them by default. Unbiased; the backward pass then costs K instead of J.
@@ -91,14 +94,16 @@ def smc(
         >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.annealing.blocks(10))
     """
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    # A path that is given is taken as it is; along it the evidence is unbiased.
+    target_ess = 0.5 if schedule is None else None
     schedule = geometric_blocks() if schedule is None else schedule
-    kernel = adapted_hamiltonian(num_steps=1) if kernel is None else kernel
+    kernel = adapted_hamiltonian() if kernel is None else kernel
     require_invariant(kernel)
     require_suitable(kernel, model)
     if gradient_particles is not None:
         require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
     optimizer = default_optimizer(optimizer)
-    mutation = resample_move(kernel, when_ess_below(0.5, stratified) if resample is None else resample)
+    mutation = resample_move(kernel, when_ess_below(0.7, stratified) if resample is None else resample)
 
     def init(key: PRNGKey) -> SmcState:
         psi, particles = start_cloud(model, key, num_particles)
@@ -110,7 +115,9 @@ def smc(
         exponents = as_exponents(schedule, batch.mask.shape[0])
         family = posterior_family(model, psi, batch)
         key_run, key_gradient = jax.random.split(key)
-        cloud, record = run_path(key_run, family, exponents, mutation, num_particles, state.kernel)
+        cloud, record = run_path(
+            key_run, family, exponents, mutation, num_particles, state.kernel, target_ess=target_ess
+        )
         # ∇ log p(batch; ψ) as a whole is scaled by N/M, its prior part too.
         unscaled, values = batch._replace(scale=jnp.ones_like(batch.scale)), cloud.particles.values
         if gradient_particles is None:
@@ -139,7 +146,7 @@ def smc(
     def posterior(state: SmcState) -> Posterior:
         return state.sampled
 
-    return Algorithm(model, init, step, posterior)
+    return Algorithm(model, init, step, posterior, wants="all rows")
 
 
 def sgsmc(
@@ -160,10 +167,10 @@ def sgsmc(
     Args:
         model: What to train.
         num_particles: J, the number of samples of φ.
-        schedule: How a minibatch comes in: `geometric_blocks` (default), `blocks`, or `tempering`.
-        kernel: How particles move before each block, leaving their present target invariant;
-            `adapted_hamiltonian` of one trajectory by default.
-        resample: Stratified when the ESS falls below J/2, by default.
+        schedule: How a minibatch comes in, as in `smc`; Algorithm 2 of the paper has ``blocks(1)``.
+        kernel: How particles move before each step, leaving their present target invariant;
+            `adapted_hamiltonian` by default.
+        resample: Stratified when the ESS falls below 0.7 J, by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
             all of them by default.
@@ -177,7 +184,7 @@ def sgsmc(
         >>> algorithm = pb.sgsmc(model, num_particles=100)
     """
     # The scale N/M travels in the batch, so the step is that of `smc`.
-    return smc(
+    whole = smc(
         model,
         num_particles=num_particles,
         schedule=schedule,
@@ -186,3 +193,4 @@ def sgsmc(
         optimizer=optimizer,
         gradient_particles=gradient_particles,
     )
+    return whole._replace(wants=None)

@@ -81,7 +81,7 @@ def svgd(
     def step(key: PRNGKey, state: SvgdState, batch: Batch) -> tuple[SvgdState, Info]:
         ascent = joint_gradient(model, state.values, state.psi, batch)
         psi, optimizer_state = ascend(optimizer, ascent.psi, state.optimizer, state.psi)
-        direction = stein_direction(state.values, ascent.phi)
+        direction = stein_direction(state.values, ascent.slopes.log_density)
         values, particle_optimizer_state = ascend(
             particle_optimizer, direction, state.particle_optimizer, state.values
         )

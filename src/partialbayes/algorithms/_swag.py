@@ -38,7 +38,7 @@ from partialbayes.types import (
     Posterior,
     PRNGKey,
 )
-from partialbayes.weights import uniform_log_weights
+from partialbayes.weights import uniform_log_weights, weighted_mean
 
 
 class SwagState(NamedTuple):
@@ -184,8 +184,14 @@ def swag(
         return Posterior(psi, Particles(phi[:, None, :], log_weights[:, None]))
 
     def restart(state: SwagState, posterior: Posterior) -> SwagState:
-        values, log_weights = posterior.particles
-        center = Params(jnp.exp(log_weights) @ values, posterior.psi)
+        psi, particles = posterior
+        if posterior.is_ensemble:  # as it leaves one itself where ψ is sampled too
+            weights = jnp.exp(particles.log_weights)
+            psi = jax.tree.map(lambda leaf: jnp.tensordot(weights.sum(axis=1), leaf, 1), psi)
+            particles = Particles(
+                particles.values.reshape(-1, model.split.dim), jnp.log(weights.ravel())
+            )
+        center = Params(weighted_mean(particles), psi)
         return state._replace(trajectory=state.trajectory._replace(params=center))
 
     return Algorithm(model, init, step, posterior, restart=restart)

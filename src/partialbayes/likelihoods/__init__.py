@@ -4,6 +4,7 @@ A single output loses its trailing axis: outputs of shape (n, 1) go with targets
 They may import `parameters` and `_utils`.
 """
 
+from partialbayes.likelihoods._calibrated import calibrated
 from partialbayes.likelihoods._custom import custom
 from partialbayes.likelihoods._discrete import bernoulli, categorical, poisson
 from partialbayes.likelihoods._gaussian import gaussian, heteroscedastic
@@ -14,6 +15,7 @@ from partialbayes.likelihoods._student_t import student_t
 __all__ = [
     "allow_missing",
     "bernoulli",
+    "calibrated",
     "categorical",
     "custom",
     "gaussian",

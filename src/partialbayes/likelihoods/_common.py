@@ -103,6 +103,11 @@ def whole_numbers(targets: Any, likelihood: str, kind: str) -> Any:
             f"targets must be {kind} for the {likelihood} likelihood, not {array.dtype}; number the "
             "classes from 0."
         )
+    if array.size and not float(np.abs(array).max()) < 2**31:
+        raise ValueError(
+            f"targets hold {array.max()}, too large for the {likelihood} likelihood; for amounts use "
+            "gaussian()."
+        )
     return array
 
 

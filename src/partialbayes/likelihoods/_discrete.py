@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
 
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.likelihoods._common import (
@@ -17,22 +19,27 @@ from partialbayes.likelihoods._common import (
     squeeze_single,
     whole_numbers,
 )
-from partialbayes.types import Likelihood
+from partialbayes.parameters import as_parameter
+from partialbayes.types import Latent, Likelihood, LikelihoodParameters, ParameterValues
 
 
 @serializable_builder("likelihoods.bernoulli")
-def bernoulli() -> Likelihood:
+def bernoulli(temperature: Any = 1.0) -> Likelihood:
     """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
-    log p(y | f) = y f − log(1 + e^f).
+    log p(y | f) = y f / T − log(1 + e^{f / T}).
+
+    Args:
+        temperature: T, as in `categorical`.
 
     Raises:
-        ValueError: From `fit`: targets other than 0 and 1.
+        ValueError: ``temperature`` is not positive; or, from `fit`: targets other than 0 and 1.
 
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.bernoulli()
     """
+    divide, init, latents, values = _tempered(temperature)
 
     def entries(logits: Array, targets: Array) -> Array:
         # log σ(z) for y = 1 and log σ(−z) for y = 0.
@@ -50,35 +57,43 @@ def bernoulli() -> Likelihood:
         return jnp.asarray(array, jnp.int32)
 
     return Likelihood(
-        init=tuple,
-        parameters=lambda outputs, learned, latent: squeeze_single(outputs),
+        init=init,
+        parameters=lambda outputs, learned, latent: divide(squeeze_single(outputs), learned, latent),
         log_density=densities.log_density,
         mean=lambda logits: jax.nn.sigmoid(logits),
         variance=lambda logits: jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits),
         sample=lambda key, logits: jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(jnp.int32),
         check=check,
         observed_log_density=densities.observed_log_density,
+        values=values,
+        latents=latents,
         probabilities=probabilities,
         kind="class",
     )
 
 
 @serializable_builder("likelihoods.categorical")
-def categorical() -> Likelihood:
+def categorical(temperature: Any = 1.0) -> Likelihood:
     """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
 
-    log p(y | f) = f_y − log Σ_c e^{f_c}.
+    log p(y | f) = f_y / T − log Σ_c e^{f_c / T}.
 
     Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
     further labels, independent of each other.
 
+    Args:
+        temperature: T: a positive number, or ``learned(start)`` to learn it, inside ψ. Above one the
+            probabilities are less sure than the logits say.
+
     Raises:
-        ValueError: From `fit`: labels outside 0 … C−1, or fewer than two outputs.
+        ValueError: ``temperature`` is not positive; or, from `fit`: labels outside 0 … C−1, or fewer
+            than two outputs.
 
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.categorical()
     """
+    divide, init, latents, values = _tempered(temperature)
 
     def entries(
         logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
@@ -106,14 +121,16 @@ def categorical() -> Likelihood:
         return jnp.asarray(array, jnp.int32)
 
     return Likelihood(
-        init=tuple,
-        parameters=lambda outputs, learned, latent: outputs,
+        init=init,
+        parameters=divide,
         log_density=densities.log_density,
         mean=lambda logits: jax.nn.softmax(logits),
         variance=variances,
         sample=lambda key, logits: jax.random.categorical(key, logits),
         check=check,
         observed_log_density=densities.observed_log_density,
+        values=values,
+        latents=latents,
         probabilities=lambda logits: jax.nn.softmax(logits),
         kind="class",
     )
@@ -168,9 +185,30 @@ def poisson() -> Likelihood:
     )
 
 
+def _tempered(
+    temperature: Any,
+) -> tuple[LikelihoodParameters, Callable[[], PyTree], tuple[Latent, ...], ParameterValues]:
+    """How logits are divided by a temperature, what ψ and φ hold of it, and its value by name."""
+    scale = as_parameter("temperature", temperature)
+    if isinstance(temperature, float | int) and temperature == 1.0:
+        return lambda logits, learned, latent: logits, scale.init, (), lambda learned, latent: {}
+
+    def divide(logits: Array, learned: PyTree, latent: dict[str, Array]) -> Array:
+        return logits / scale.value(learned, latent).astype(logits.dtype)
+
+    def values(learned: PyTree, latent: dict[str, Array]) -> dict[str, Array]:
+        return {"temperature": scale.value(learned, latent)}
+
+    return divide, scale.init, scale.latents, values
+
+
 def _require_labels(array: Any, classes: int, remedy: str) -> None:
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= classes:
+        if (low, high) == (1, classes):
+            remedy = "these are counted from 1: pass targets - 1."
+        elif classes == 2 and set(np.unique(array).tolist()) == {-1, 1}:
+            remedy = "these are -1 and 1: pass (targets + 1) // 2."
         raise ValueError(
             f"targets hold labels from {low} to {high}, but there are {classes} classes, "
             f"0 to {classes - 1}; {remedy}"

@@ -87,8 +87,9 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     Args:
         beta: 0 for maximum likelihood. Above, up to 1, the β-NLL: each target's gradient is
             weighted by v(x)^β, so that points which the network thinks noisy still pull on its
-            mean. The density itself, and so the particles' weights, do not change; moves that
-            follow the gradient by φ see the weighted one.
+            mean. The density itself, and so the particles' weights, do not change. Second stages, and
+            SMC from the prior, move by the density's own gradient; moves of `ohsmc` that follow the
+            gradient by φ see the weighted one.
         minimum: Lower bound of the variance.
 
     Raises:
@@ -105,6 +106,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     if not isinstance(beta, jax.core.Tracer) and not 0.0 <= beta <= 1.0:
         raise ValueError(f"beta must lie between 0 and 1, not {beta!r}.")
     require_positive("minimum", minimum)
+    is_plain = not isinstance(beta, jax.core.Tracer) and beta == 0.0
 
     def entries(parameters: Normal, targets: Array) -> Array:
         values = _entries(parameters, targets)
@@ -129,6 +131,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         observed_log_density=densities.observed_log_density,
         cdf=_cdf,
         is_gaussian=True,
+        exact=None if is_plain else heteroscedastic(0.0, minimum),
     )
 
 

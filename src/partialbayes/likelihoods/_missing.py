@@ -38,7 +38,7 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
         >>> likelihood = pb.likelihoods.allow_missing(pb.gaussian())
         >>> model = pb.partial_bnn(pb.mlp([1, 4, 1]), pb.subsets.layer(0), likelihood)
         >>> data = (jnp.ones((3, 1)), jnp.array([0.1, jnp.nan, 0.3]))
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=5), data, epochs=2, progress=False)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=5), data, epochs=2)
     """
     masked = likelihood.observed_log_density
     if masked is None:
@@ -59,4 +59,7 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
         values = likelihood.check(outputs, np.where(observed, array, array[observed][0]))
         return Observed(values, jnp.asarray(observed.reshape(values.shape)))
 
-    return likelihood._replace(log_density=log_density, check=check, observed_log_density=None)
+    exact = None if likelihood.exact is None else allow_missing(likelihood.exact)
+    return likelihood._replace(
+        log_density=log_density, check=check, observed_log_density=None, exact=exact
+    )

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes._utils.checks import as_float_arrays, num_rows, require_finite, require_numeric
+from partialbayes._utils.checks import (
+    as_float_arrays,
+    num_rows,
+    require_finite,
+    require_instance,
+    require_numeric,
+    require_real,
+    require_told_apart,
+)
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.parallel._sharding import replicate_row
 from partialbayes.types import Batch, Model
 
@@ -35,16 +44,20 @@ def overwrite_masked_rows(batch: Batch) -> Batch:
     return batch._replace(inputs=inputs, targets=targets)
 
 
-def as_batch(model: Model, data: Any, name: str) -> Batch:
+def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> Batch:
     """The data a user passed, checked against the model, on the device, as one batch.
 
     Args:
         model: The model that is to see them.
         data: A pair ``(inputs, targets)``, or a `Batch`, whose mask says which rows count.
         name: What to call them in an error: "data", "validation", …
+        training: Whether they are all there is to train on, so that values which single precision
+            cannot tell apart are refused.
     """
+    require_not_forked()
+    require_instance("model", model, Model, "make one by partial_bnn(network, ...).")
     if isinstance(data, Batch):
-        checked_rows = as_batch(model, (data.inputs, data.targets), name)
+        checked_rows = as_batch(model, (data.inputs, data.targets), name, training=training)
         return checked_rows._replace(mask=jnp.asarray(data.mask))
     if not isinstance(data, tuple | list) or len(data) != 2:
         kind = type(data).__name__ + (f" of {len(data)}" if isinstance(data, tuple | list) else "")
@@ -57,6 +70,10 @@ def as_batch(model: Model, data: Any, name: str) -> Batch:
         )
     require_numeric(f"{name} inputs", inputs)
     require_finite(f"{name} inputs", inputs, "drop those rows or fill the gaps before training.")
+    require_real(f"{name} targets", targets)
+    if training:
+        require_told_apart(f"{name} inputs", inputs)
+        require_told_apart(f"{name} targets", targets)
     inputs = as_float_arrays(inputs)
     params = jax.eval_shape(model.init, jax.random.key(0))
     outputs = jax.eval_shape(model.outputs, params.phi, params.psi, inputs)
@@ -88,6 +105,11 @@ def padded_size(rows: int) -> int:
     power = max(64, 1 << max(rows - 1, 0).bit_length())
     step = power if power <= 128 else power // 8
     return -(-rows // step) * step
+
+
+def rows_in_bucket(rows: int) -> int:
+    """Return how many rows to predict at instead of ``rows``: powers of two, then `padded_size`."""
+    return 1 << max(rows - 1, 0).bit_length() if rows <= 64 else padded_size(rows)
 
 
 def pad_to(batch: Batch, rows: int) -> Batch:

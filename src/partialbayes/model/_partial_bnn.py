@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -17,6 +19,8 @@ from partialbayes.types import (
     Latent,
     Likelihood,
     Model,
+    ModelLogLikelihood,
+    ModelOutputs,
     Network,
     Params,
     Particles,
@@ -36,6 +40,8 @@ def partial_bnn(
     stochastic: Selection,
     likelihood: Likelihood,
     prior: PriorBuilder | None = None,
+    *,
+    freeze: Selection | None = None,
 ) -> Model:
     """Make part of a network's weights random: y ~ p(y | f(x; φ, ψ)), φ ~ π.
 
@@ -45,9 +51,13 @@ def partial_bnn(
             on leaves, or a `Subset`.
         likelihood: How the targets are distributed given the network's outputs.
         prior: Prior of the random weights; standard normal if not given.
+        freeze: Which of the other weights stay as they are, whatever the algorithm, chosen as
+            ``stochastic`` is; ``"**"`` for all of them. They are no part of ψ, and no optimizer sees
+            them. Of a network with fresh weights for every key those of key 0 are kept. By default
+            every weight that is not random is trained.
 
     Raises:
-        ValueError: ``stochastic`` matches no weight; the message names the nearest paths.
+        ValueError: ``stochastic`` or ``freeze`` matches no weight; the message names the nearest paths.
         TypeError: ``network``, ``likelihood`` or ``prior`` is something else, such as a builder
             without its brackets.
 
@@ -62,7 +72,7 @@ def partial_bnn(
     require_instance("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
     if prior is not None and not callable(prior):
         raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
-    weights = _divide(network, stochastic)
+    weights = _divide(network, stochastic, freeze)
     split = with_latents(weights, likelihood.latents)
     prior = normal() if prior is None else prior
     bound = joint(
@@ -79,15 +89,8 @@ def partial_bnn(
     def outputs(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
         return network.apply(split.merge(phi, psi.network), inputs)
 
-    def parameters(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
-        return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
-
-    def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
-        inputs, targets, mask, _ = overwrite_masked_rows(batch)
-        values = likelihood.log_density(parameters(phi, psi, inputs), targets)
-        return jnp.where(mask, values, 0.0)
-
-    return Model(
+    parameters, log_likelihood = _functions(outputs, likelihood, split)
+    model = Model(
         init=init,
         log_likelihood=log_likelihood,
         outputs=outputs,
@@ -96,11 +99,82 @@ def partial_bnn(
         prior=bound,
         split=split,
         recipes=Recipes(network.recipe, likelihood.recipe, getattr(prior, "recipe", None)),
+        pretrained=network.pretrained,
+    )
+    return _share(model, network) if freeze is None else model  # frozen values are in no recipe
+
+
+_SHARED: dict[Any, Model] = {}
+_MOST_SHARED = 256
+
+
+def _share(model: Model, network: Network) -> Model:
+    """Return the equal model that was made before, if any, so that its compiled programs serve both.
+
+    Models are equal if all their parts have recipes, which are the same, and the same weights are
+    random. A part whose function was replaced after it was built is not what its recipe says, so the
+    code of the functions counts too. The oldest are forgotten.
+    """
+    if None in model.recipes:
+        return model
+    leaves = zip(model.split.leaves, model.split.masks, strict=True)
+    functions = (network.init, network.apply, *filter(callable, model.likelihood))
+    code = tuple(getattr(function, "__code__", function) for function in functions)
+    weights = tuple((leaf, mask.tobytes()) for leaf, mask in leaves)
+    key = (model.recipes, model.pretrained, code, weights)
+    shared = _SHARED.setdefault(key, model)
+    while len(_SHARED) > _MOST_SHARED:
+        _SHARED.pop(next(iter(_SHARED)), None)
+    return shared
+
+
+def _functions(
+    outputs: ModelOutputs, likelihood: Likelihood, split: Split
+) -> tuple[ModelOutputs, ModelLogLikelihood]:
+    """The likelihood's parameters and the log-likelihood, from the outputs."""
+
+    def parameters(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
+        return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
+
+    return parameters, _log_likelihood(parameters, likelihood)
+
+
+def _log_likelihood(parameters: ModelOutputs, likelihood: Likelihood) -> ModelLogLikelihood:
+    """The log-likelihood of each row that counts, from the likelihood's parameters."""
+
+    def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
+        rows = overwrite_masked_rows(batch)
+        values = likelihood.log_density(parameters(phi, psi, rows.inputs), rows.targets)
+        return jnp.where(rows.mask, values, 0.0)
+
+    return log_likelihood
+
+
+def with_outputs(model: Model, outputs: ModelOutputs) -> Model:
+    """The same model with other outputs, of other inputs perhaps."""
+    parameters, log_likelihood = _functions(outputs, model.likelihood, model.split)
+    return model._replace(outputs=outputs, parameters=parameters, log_likelihood=log_likelihood)
+
+
+def with_likelihood(model: Model, likelihood: Likelihood) -> Model:
+    """The same network with a likelihood of the same latents; ``psi.likelihood`` is the new one's."""
+
+    def init(key: PRNGKey) -> Params:
+        phi, psi = model.init(key)
+        return Params(phi, psi._replace(likelihood=likelihood.init()))
+
+    parameters, log_likelihood = _functions(model.outputs, likelihood, model.split)
+    return model._replace(
+        init=init,
+        parameters=parameters,
+        log_likelihood=log_likelihood,
+        likelihood=likelihood,
+        recipes=model.recipes._replace(likelihood=likelihood.recipe),
     )
 
 
-def _divide(network: Network, stochastic: Selection) -> Split:
-    """The split of the network's weights, from their shapes alone."""
+def _divide(network: Network, stochastic: Selection, freeze: Selection | None) -> Split:
+    """The split of the network's weights, from their shapes alone where none has to be kept."""
     order: list[str] = []
 
     def init(key: PRNGKey) -> PyTree:
@@ -111,9 +185,12 @@ def _divide(network: Network, stochastic: Selection) -> Split:
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))
-    if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes)):
-        shapes = network.init(jax.random.key(0))  # integers and the like are kept with their values
-    return split_weights(shapes, stochastic, output_axis=network.output_axis, order=order or None)
+    trainable = all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes))
+    if freeze is not None or not trainable:
+        shapes = network.init(jax.random.key(0))  # what is frozen is kept with its values
+    return split_weights(
+        shapes, stochastic, freeze=freeze, output_axis=network.output_axis, order=order or None
+    )
 
 
 def _latent_prior(latent: Latent) -> tuple[Prior, int]:
@@ -121,6 +198,15 @@ def _latent_prior(latent: Latent) -> tuple[Prior, int]:
     split: Split = split_weights({latent.name: start}, "**")
     prior = normal(mean=jnp.ravel(start)) if latent.prior is None else latent.prior
     return prior(split), split.dim
+
+
+def of_density(model: Model) -> Model:
+    """The same model, whose gradients are those of its density; for samplers of φ."""
+    likelihood = model.likelihood.exact
+    if likelihood is None:
+        return model
+    log_likelihood = _log_likelihood(model.parameters, likelihood)
+    return model._replace(log_likelihood=log_likelihood, likelihood=likelihood)
 
 
 def with_chunks(model: Model, *, particles: int | None = None, rows: int | None = None) -> Model:

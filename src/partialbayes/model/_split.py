@@ -5,23 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from partialbayes.subsets._select import Selection, as_subset
 from partialbayes.types import WEIGHT_NAMES, Latent, Leaf, Split, trains
+
+_LARGE = 10_000  # entries of an array
 
 
 def split_weights(
     params: PyTree,
     stochastic: Selection,
     *,
+    freeze: Selection | None = None,
     output_axis: int = -1,
     order: Sequence[str] | None = None,
 ) -> Split:
@@ -32,6 +35,8 @@ def split_weights(
             Integers and other arrays that cannot be trained must be there with their values: they
             are kept as they are.
         stochastic: A glob over paths, several, a predicate on leaves, or a `Subset`.
+        freeze: Which of the other weights are not trained either, chosen likewise; they must be there
+            with their values. Random weights stay random.
         output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
         order: The paths in the order in which the network defines them, by which layers are
             counted; the order of ``params`` by default.
@@ -41,7 +46,7 @@ def split_weights(
         is stochastic in part holds its other weights as one flat array.
 
     Raises:
-        ValueError: ``stochastic`` matches no weight.
+        ValueError: ``stochastic`` or ``freeze`` matches no weight.
         TypeError: It is no selection.
 
     Example:
@@ -69,48 +74,71 @@ def split_weights(
     _require_distinct(names)
     masks = tuple(as_subset(stochastic).masks(leaves))
     _require_stochastic(leaves, masks)
+    frozen_masks = _frozen_masks(leaves, masks, freeze)
     frozen = {
-        leaf.path: _constant(leaf, value)
-        for leaf, (_, value) in zip(leaves, with_paths, strict=True)
-        if not trains(leaf)
+        leaf.path: _rest(_constant(leaf, value), fixed)
+        for leaf, fixed, (_, value) in zip(leaves, frozen_masks, with_paths, strict=True)
+        if fixed.any() or not (leaf.size or trains(leaf))
     }
+    trained = [~mask & ~fixed for mask, fixed in zip(masks, frozen_masks, strict=True)]
     sizes = [int(mask.sum()) for mask in masks]
     starts = np.concatenate([[0], np.cumsum(sizes)])
 
     def flatten(params: PyTree) -> tuple[Array, dict[str, Array]]:
         phi: list[Array] = []
         psi: dict[str, Array] = {}
-        for leaf, mask, size, value in zip(leaves, masks, sizes, jax.tree.leaves(params), strict=True):
-            if leaf.path in frozen:
-                continue
-            if size == 0:
-                psi[leaf.path] = jnp.asarray(value)
-            elif size == leaf.size:
-                phi.append(jnp.ravel(value))
-            else:
-                flat = jnp.ravel(value)
-                phi.append(flat[np.flatnonzero(mask)])
-                psi[leaf.path] = flat[np.flatnonzero(~mask)]
+        for leaf, mask, rest, value in zip(leaves, masks, trained, jax.tree.leaves(params), strict=True):
+            if mask.any():
+                phi.append(jnp.ravel(_rest(jnp.asarray(value), mask)))
+            if rest.any() or not (leaf.size or leaf.path in frozen):
+                psi[leaf.path] = _rest(jnp.asarray(value), rest)
         return jnp.concatenate(phi), psi
 
     def merge(phi: Array, psi: dict[str, Array]) -> PyTree:
         values = []
         for index, (leaf, mask) in enumerate(zip(leaves, masks, strict=True)):
+            pieces: list[tuple[Any, Array]] = []
+            if sizes[index]:
+                piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
+                pieces.append((mask, piece))
+            if leaf.path in psi:
+                pieces.append((trained[index], psi[leaf.path]))
             if leaf.path in frozen:
-                values.append(frozen[leaf.path])
+                pieces.append((frozen_masks[index], _unfolded(frozen[leaf.path])))
+            if len(pieces) == 1:
+                values.append(pieces[0][1].reshape(leaf.shape))
                 continue
-            if sizes[index] == 0:
-                values.append(psi[leaf.path])
-                continue
-            piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
-            if sizes[index] < leaf.size:
-                # One gather puts both parts back in their places.
-                places = np.argsort(np.concatenate([np.flatnonzero(mask), np.flatnonzero(~mask)]))
-                piece = jnp.concatenate([piece, psi[leaf.path]])[places]
-            values.append(piece.reshape(leaf.shape))
+            # One gather puts the parts back in their places.
+            places = np.argsort(np.concatenate([np.flatnonzero(part) for part, _ in pieces]))
+            values.append(jnp.concatenate([piece for _, piece in pieces])[places].reshape(leaf.shape))
         return jax.tree.unflatten(treedef, values)
 
-    return Split(leaves, masks, sum(sizes), flatten, merge)
+    return Split(leaves, masks, sum(sizes), flatten, merge, frozen=frozen)
+
+
+def _unfolded(value: Array) -> Array:
+    """A constant that the compiler leaves alone: it would spend minutes on folding a large network."""
+    barrier: Callable[[Array], Array] = jax.lax.optimization_barrier
+    return barrier(value) if value.size > _LARGE else value
+
+
+def _rest(value: Array, chosen: Any) -> Array:
+    """The chosen weights of a leaf: the leaf itself where all are, one flat array otherwise."""
+    return value if chosen.all() else jnp.ravel(value)[np.flatnonzero(chosen)]
+
+
+def _frozen_masks(
+    leaves: Sequence[Leaf], masks: Sequence[Any], freeze: Selection | None
+) -> list[Bool[np.ndarray, "..."]]:
+    """What is neither random nor trained: what the user says, and what no gradient can move."""
+    fixed = [np.full(leaf.shape, not trains(leaf)) for leaf in leaves]
+    if freeze is None:
+        return fixed
+    try:
+        chosen = as_subset(freeze).masks(leaves)
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace("stochastic", "freeze", 1)) from None
+    return [(own | more) & ~mask for own, more, mask in zip(fixed, chosen, masks, strict=True)]
 
 
 def with_latents(split: Split, latents: Sequence[Latent]) -> Split:

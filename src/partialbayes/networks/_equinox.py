@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxtyping import PyTree
 
+from partialbayes.networks._pretrained import require_weights
 from partialbayes.types import Network, PRNGKey
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def from_equinox(
-    module: equinox.Module | Callable[[PRNGKey], equinox.Module], state: Any = None
+    module: equinox.Module | Callable[[PRNGKey], equinox.Module],
+    state: Any = None,
+    *,
+    pretrained: bool = False,
 ) -> Network:
     """A network from an Equinox module, which takes a single example as Equinox has it.
 
@@ -25,6 +29,7 @@ def from_equinox(
             key to a module, which gives fresh weights for every key.
         state: The ``eqx.nn.State`` of a module with batch statistics, called as
             ``module(x, state)``.
+        pretrained: Whether the module's weights are worth keeping; see `Network`.
 
     Returns:
         The network; the paths of its weights are the module's field names, such as
@@ -32,6 +37,7 @@ def from_equinox(
 
     Raises:
         TypeError: ``module`` is neither an ``eqx.Module`` nor a function from a key to one.
+        ValueError: ``pretrained`` with a function, which has no weights to keep.
 
     Example:
         >>> import equinox as eqx, jax, partialbayes as pb
@@ -51,6 +57,7 @@ def from_equinox(
         def init(key: PRNGKey) -> PyTree:
             return start
     elif callable(module):
+        require_weights(pretrained, "module")
         template = module(jax.random.key(0))
         if not isinstance(template, eqx.Module):
             raise TypeError(
@@ -75,7 +82,7 @@ def from_equinox(
         )
         return outputs
 
-    return Network(init, apply, output_axis=0)
+    return Network(init, apply, output_axis=0, pretrained=pretrained)
 
 
 def _check_call(kind: type, has_state: bool) -> None:

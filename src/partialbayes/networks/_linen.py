@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxtyping import PyTree
 
+from partialbayes.networks._pretrained import require_weights
 from partialbayes.types import Network, PRNGKey
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def from_linen(
     inputs: PyTree,
     *,
     variables: Mapping[str, Any] | None = None,
+    pretrained: bool = False,
     **options: Any,
 ) -> Network:
     """A network from a Flax Linen module.
@@ -38,6 +40,7 @@ def from_linen(
         inputs: A few rows of inputs, of which only the shape matters.
         variables: The variables of a pretrained module, ``{"params": …, "batch_stats": …}``, to
             start from; fresh weights for every key by default.
+        pretrained: Whether those weights are worth keeping; see `Network`.
         **options: Further arguments of the module's call. A ``train`` or ``deterministic``
             argument, and their like, is set to evaluation by itself.
 
@@ -47,7 +50,7 @@ def from_linen(
 
     Raises:
         ValueError: ``variables`` has no ``params``, or the module draws random numbers or changes
-            its state when it is called for evaluation.
+            its state when it is called for evaluation; or ``pretrained`` without ``variables``.
 
     Example:
         >>> import flax.linen as nn, jax.numpy as jnp, partialbayes as pb
@@ -66,6 +69,7 @@ def from_linen(
         return dict(unfreeze(module.init(key, inputs, **options)))
 
     if variables is None:
+        require_weights(pretrained, "variables")
 
         def init(key: PRNGKey) -> PyTree:
             return fresh(key)["params"]
@@ -108,7 +112,7 @@ def from_linen(
                 f"its call, such as from_linen(..., use_running_average=True). Flax says: {error}"
             ) from None
 
-    return Network(init, apply, ordered=True)
+    return Network(init, apply, ordered=True, pretrained=pretrained)
 
 
 def _in_order_of(template: PyTree, tree: PyTree) -> PyTree:

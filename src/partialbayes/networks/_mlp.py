@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_positive_int
+from partialbayes._utils.checks import require_non_negative, require_positive_int
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Network, PRNGKey
 
@@ -34,20 +33,19 @@ def mlp(
 
     Raises:
         ValueError: ``sizes`` has fewer than two entries, or one that is not a whole number of at
-            least 1; ``initial_bias`` is negative or infinite; or inputs of another width.
+            least 1; ``activation`` is no function from an array to one of the same shape;
+            ``initial_bias`` is negative or infinite; or inputs of another width.
 
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])
     """
-    if len(sizes) < 2:
+    if isinstance(sizes, str) or not hasattr(sizes, "__len__") or len(sizes) < 2:
         raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
     for size in sizes:
         require_positive_int("every entry of sizes", size, "for example mlp([2, 50, 1]).")
-    if not 0.0 <= initial_bias < math.inf:
-        raise ValueError(
-            f"initial_bias is a standard deviation, so finite and at least 0, not {initial_bias!r}."
-        )
+    _require_activation(activation)
+    require_non_negative("initial_bias, a standard deviation,", initial_bias)
     initial_kernel = jax.nn.initializers.lecun_normal()
 
     def dense(key: PRNGKey, fan_in: int, fan_out: int, spread: float) -> PyTree:
@@ -75,4 +73,18 @@ def mlp(
             hidden = hidden @ layer["kernel"] + jnp.expand_dims(layer["bias"], 0)
         return hidden
 
-    return Network(init, apply)
+    return Network(init, apply, ordered=True)
+
+
+def _require_activation(activation: Callable[[Array], Array]) -> None:
+    """Refuse what is no function from an array to one of the same shape."""
+    wanted = "activation must be a function from an array to one of the same shape, such as jax.nn.gelu"
+    if not callable(activation):
+        raise ValueError(f"{wanted}, not {activation!r}.")
+    hidden = jax.ShapeDtypeStruct((2, 3), jnp.result_type(float))  # type: ignore[no-untyped-call]
+    try:
+        shape = getattr(jax.eval_shape(activation, hidden), "shape", None)
+    except Exception as error:  # whatever it raises, it cannot be called so
+        raise ValueError(f"{wanted}; {activation!r} raises {type(error).__name__}.") from error
+    if shape != hidden.shape:
+        raise ValueError(f"{wanted}; {activation!r} gives shape {shape} for {hidden.shape}.")

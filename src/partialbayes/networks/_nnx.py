@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxtyping import PyTree
 
+from partialbayes.networks._pretrained import require_weights
 from partialbayes.types import Network, PRNGKey
 
 if TYPE_CHECKING:
     from flax import nnx
 
 
-def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
+def from_nnx(
+    module: nnx.Module | Callable[[nnx.Rngs], nnx.Module], *, pretrained: bool = False
+) -> Network:
     """A network from a Flax NNX module.
 
     Args:
         module: A module, whose present weights are where training starts; or a function from
             ``nnx.Rngs`` to a module, which gives fresh weights for every key.
+        pretrained: Whether the module's weights are worth keeping; see `Network`.
 
     Returns:
         The network; the paths of its weights are the module's attribute names, such as
@@ -28,7 +32,8 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
 
     Raises:
         TypeError: ``module`` is neither an ``nnx.Module`` nor a function from ``nnx.Rngs`` to one.
-        ValueError: The module draws random numbers in evaluation mode.
+        ValueError: The module draws random numbers in evaluation mode; or ``pretrained`` with a
+            function, which has no weights to keep.
 
     Example:
         >>> from flax import nnx
@@ -52,6 +57,7 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
         def init(key: PRNGKey) -> PyTree:
             return start
     elif callable(module):
+        require_weights(pretrained, "module")
         graph, own, rest = parts(module(nnx.Rngs(0)))
 
         def init(key: PRNGKey) -> PyTree:
@@ -77,7 +83,7 @@ def from_nnx(module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]) -> Network:
             )
         return outputs
 
-    return Network(init, apply, ordered=True)
+    return Network(init, apply, ordered=True, pretrained=pretrained)
 
 
 def _in_defined_order(state: Any, module: Any) -> Any:

@@ -9,7 +9,12 @@ from partialbayes.types import Network, NetworkApply
 
 
 def from_params(
-    params: PyTree, apply: NetworkApply, *, output_axis: int = -1, ordered: bool = False
+    params: PyTree,
+    apply: NetworkApply,
+    *,
+    output_axis: int = -1,
+    ordered: bool = False,
+    pretrained: bool = False,
 ) -> Network:
     """A network from its weights, any pytree of arrays, and what it computes with them.
 
@@ -21,6 +26,7 @@ def from_params(
         output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
         ordered: Whether the dictionaries in ``params`` are in the order of the layers, so that layers
             can be chosen by position. JAX sorts the dictionaries it returns by name.
+        pretrained: Whether ``params`` are worth keeping; see `Network`.
 
     Raises:
         TypeError: ``apply`` is not a function.
@@ -37,4 +43,4 @@ def from_params(
         raise TypeError(f"apply must be a function (params, inputs) -> outputs, not {type(apply)}.")
     if not jax.tree.leaves(params):
         raise ValueError("params holds no array; pass the weights of the network.")
-    return Network(lambda key: params, apply, output_axis, ordered)
+    return Network(lambda key: params, apply, output_axis, ordered, pretrained=pretrained)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import require_positive
+from partialbayes._utils.checks import require_positive, require_probability
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.priors._scales import bind_scale, require_scale
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar, Split
@@ -169,6 +169,44 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
             mean = jnp.log(rate) - jax.scipy.special.digamma(shape)
             variance = jax.scipy.special.polygamma(1, shape)
             return Moments(jnp.full(split.dim, mean, dtype), jnp.full(split.dim, variance, dtype))
+
+        return Prior(tuple, sample, log_density, moments, normal=False)
+
+    return build
+
+
+@serializable_builder("priors.dropout")
+def dropout(rate: float = 0.1) -> PriorBuilder:
+    """1 + φ is 0 with probability ``rate`` and 1 / (1 − ``rate``) otherwise: the factors of dropout.
+
+    A law on two points, for `mc_dropout` on a `rank_one` network. Its log-density is that of the points;
+    nothing that moves φ has a use for it.
+
+    Args:
+        rate: The probability that an input is dropped, in (0, 1).
+
+    Raises:
+        ValueError: ``rate`` is not within (0, 1).
+
+    Example:
+        >>> import partialbayes as pb
+        >>> prior = pb.priors.dropout(0.1)
+    """
+    require_probability("rate", rate, "for example rate=0.1.")
+
+    def build(split: Split) -> Prior:
+        dtype = jnp.result_type(float)
+
+        def sample(key: PRNGKey, learned: PyTree, num: int) -> Float[Array, "num dim"]:
+            kept = jax.random.bernoulli(key, 1.0 - rate, (num, split.dim))
+            return jnp.where(kept, rate / (1.0 - rate), -1.0).astype(dtype)
+
+        def log_density(phi: Phi, learned: PyTree) -> Scalar:
+            return jnp.sum(jnp.where(phi > -0.5, jnp.log1p(-rate), jnp.log(rate))).astype(dtype)
+
+        def moments(learned: PyTree) -> Moments:
+            variance = jnp.full(split.dim, rate / (1.0 - rate), dtype)
+            return Moments(jnp.zeros(split.dim, dtype), variance)
 
         return Prior(tuple, sample, log_density, moments, normal=False)
 

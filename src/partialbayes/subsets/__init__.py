@@ -3,7 +3,7 @@
 It may import `types` and `_utils`.
 """
 
-from partialbayes.subsets._ranking import largest, most_variable_gradient
+from partialbayes.subsets._ranking import largest, most_uncertain, most_variable_gradient
 from partialbayes.subsets._select import (
     Subset,
     biases,
@@ -23,6 +23,7 @@ __all__ = [
     "largest",
     "layer",
     "mask",
+    "most_uncertain",
     "most_variable_gradient",
     "normalization_scales",
     "output_layer",

@@ -13,7 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import as_float_arrays, num_rows, require_positive_int
+from partialbayes._utils.checks import (
+    as_float_arrays,
+    num_rows,
+    require_positive,
+    require_positive_int,
+)
 from partialbayes.subsets._select import Selection, Subset, top
 from partialbayes.types import Leaf, Likelihood, Network
 
@@ -76,6 +81,62 @@ def most_variable_gradient(
         >>> pb.partial_bnn(network, chosen, pb.gaussian()).split.dim
         3
     """
+    _, variances, treedef = _gradient_moments(network, params, likelihood, data)
+    return _highest(count, jax.tree.unflatten(treedef, variances), among)
+
+
+def most_uncertain(
+    count: int,
+    network: Network,
+    params: PyTree,
+    likelihood: Likelihood,
+    data: Any,
+    among: Selection = "**",
+    *,
+    prior_scale: float = 1.0,
+) -> Subset:
+    """The weights with the largest variance under a cheap posterior, that of subnetwork inference.
+
+    The posterior is Laplace's with a diagonal covariance: 1 / (1/s² + Σ_n g_n²) for a weight with the
+    gradients g_n of the single examples. For the variances of another one, those of SWAG for example,
+    use ``largest(count, variances)``.
+
+    Args:
+        count: How many.
+        network: The network.
+        params: Its *trained* parameters.
+        likelihood: The likelihood; learned and sampled parameters at their starting values.
+        data: A pair ``(inputs, targets)``.
+        among: Which weights to choose from; all by default.
+        prior_scale: s, the standard deviation of the weights under the prior.
+
+    Raises:
+        ValueError: The data do not fit, or ``prior_scale`` is not positive; or, from `partial_bnn`,
+            ``count`` is more than there are.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> network = pb.mlp([1, 5, 1])
+        >>> params = network.init(jax.random.key(0))
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> chosen = pb.subsets.most_uncertain(3, network, params, pb.gaussian(), (x, x))
+        >>> pb.partial_bnn(network, chosen, pb.gaussian()).split.dim
+        3
+    """
+    require_positive("prior_scale", prior_scale)
+    means, variances, treedef = _gradient_moments(network, params, likelihood, data)
+    rows = num_rows("inputs", data[0])
+    scores = [
+        1.0 / (prior_scale**-2.0 + rows * (variance + mean**2))
+        for mean, variance in zip(means, variances, strict=True)
+    ]
+    return _highest(count, jax.tree.unflatten(treedef, scores), among)
+
+
+def _gradient_moments(
+    network: Network, params: PyTree, likelihood: Likelihood, data: Any
+) -> tuple[list[Any], list[Any], Any]:
+    """Mean and variance over examples of each weight's gradient, by leaf; zero where it cannot train."""
     inputs, targets = data
     inputs = as_float_arrays(inputs)
     rows = num_rows("inputs", inputs)
@@ -97,7 +158,7 @@ def most_variable_gradient(
     weights = [leaf for free, leaf in zip(trained, leaves, strict=True) if free]
 
     @jax.jit
-    def variances() -> list[Any]:
+    def moments() -> tuple[list[Any], list[Any]]:
         # Row by row, by Welford's recursion: one gradient in memory, and no cancellation.
         def step(carry: Any, row: PyTree) -> Any:
             seen, mean, squares = carry
@@ -110,15 +171,18 @@ def most_variable_gradient(
             return (seen, new_mean, squares), None
 
         zeros = jax.tree.map(jnp.zeros_like, weights)
-        (_, _, squares), _ = jax.lax.scan(step, (0.0, zeros, zeros), (inputs, targets))
-        return [total / rows for total in squares]
+        (_, means, squares), _ = jax.lax.scan(step, (0.0, zeros, zeros), (inputs, targets))
+        return means, [total / rows for total in squares]
 
-    found = iter(variances())
-    scores = [
-        next(found) if free else np.zeros(jnp.shape(leaf))
-        for free, leaf in zip(trained, leaves, strict=True)
-    ]
-    return _highest(count, jax.tree.unflatten(treedef, scores), among)
+    def everywhere(found: list[Any]) -> list[Any]:
+        given = iter(found)
+        return [
+            next(given) if free else np.zeros(jnp.shape(leaf))
+            for free, leaf in zip(trained, leaves, strict=True)
+        ]
+
+    means, variances = moments()
+    return everywhere(means), everywhere(variances), treedef
 
 
 def _trains(leaf: Any) -> bool:

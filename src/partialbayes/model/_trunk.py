@@ -1,0 +1,317 @@
+"""What comes before the random and the trained weights, computed once and kept.
+
+The network is traced, and every operation is one of three kinds: of constants alone, of the inputs but
+of no φ or ψ, or of φ or ψ. The values of the second kind that the third kind needs are the *features*:
+one set of arrays per row, after which the rest of the network, the head, does not look at the inputs
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from partialbayes._utils.checks import num_rows, require_instance, require_positive_int
+from partialbayes._utils.compat import evaluate, is_jit
+from partialbayes._utils.jaxprs import interpret
+from partialbayes.model._partial_bnn import with_outputs
+from partialbayes.types import Model, Phi, Psi
+
+
+class _Row(NamedTuple):
+    """A value that depends on the inputs alone: its number, and what it is where it is known."""
+
+    number: int
+    value: Any
+
+
+class _Mixed(NamedTuple):
+    """A value that depends on φ or ψ."""
+
+    value: Any
+
+
+class _Place(NamedTuple):
+    """Where the rows are in a feature: the axis, and how many of its entries belong to one row."""
+
+    axis: int
+    each: int
+
+
+class Trunk(NamedTuple):
+    """A model in two parts; made by `split_trunk`.
+
+    Attributes:
+        head: The same model, whose inputs are the features: the same φ and ψ, the same outputs.
+        features: ``(inputs, rows=256, folder=None) -> features``, so many rows at a time, in memory
+            or as memory maps in a folder.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.model.Trunk._fields  # of trunk = pb.model.split_trunk(model, x)
+        ('head', 'features')
+    """
+
+    head: Model
+    features: Any
+
+
+def split_trunk(model: Model, inputs: PyTree) -> Trunk:
+    """Cut a model where its first random or trained weights come in.
+
+    With everything frozen that is not random (``freeze="**"``) all layers before the random ones are in
+    the trunk. They run once for each row, however many particles and epochs there are, and training
+    needs neither their weights nor their activations.
+
+    Args:
+        model: The model.
+        inputs: A few rows of inputs; shapes, and a check that rows do not depend on each other.
+
+    Returns:
+        The head, which is a model of the features, and the function that computes them. A posterior of
+        the head is one of the model, and the other way round.
+
+    Raises:
+        ValueError: The outputs of a row depend on the other rows, so that nothing can be kept.
+        TypeError: ``model`` is not a `Model`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([2, 50, 7, 1]), "layers/2/*", pb.gaussian(), freeze="**")
+        >>> x = jnp.ones((100, 2))
+        >>> trunk = pb.model.split_trunk(model, x)
+        >>> features = trunk.features(x)
+        >>> [feature.shape for feature in features]
+        [(100, 7)]
+        >>> data = (features, jnp.ones(100))
+        >>> trained = pb.fit(pb.ohsmc(trunk.head, num_particles=5), data, epochs=2)
+        >>> pb.predict(model, trained.posterior, x).mean.shape
+        (100,)
+    """
+    require_instance("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
+    num_rows("inputs", inputs)
+    few = jax.tree.map(lambda leaf: _as_input(leaf[:3]), inputs)
+    row = jax.eval_shape(lambda few: jax.tree.map(lambda leaf: leaf[0], few), few)
+    places = _places(model, row)
+
+    def outputs(phi: Phi, psi: Psi, features: Sequence[Any]) -> PyTree:
+        rows = features[0].shape[0]
+        closed, treedef = _trace(model, _of_rows(row, rows))
+        known = [_restore(feature, place) for feature, place in zip(features, places, strict=True)]
+        results = _run_head(closed, jax.tree.leaves((phi, psi)), known)
+        return jax.tree.unflatten(treedef, results)
+
+    head = with_outputs(model, outputs)
+    compiled: dict[int, Any] = {}
+
+    def features(inputs: PyTree, rows: int = 256, folder: str | Path | None = None) -> tuple[Any, ...]:
+        require_positive_int("rows", rows, "how many to compute at a time.")
+        total = num_rows("inputs", inputs)
+        rows = min(rows, total)
+        if rows not in compiled:
+            closed, _ = _trace(model, _of_rows(row, rows))
+            compiled[rows] = (closed.consts, _compiled_trunk(closed, places))
+        constants, run = compiled[rows]
+        kept: list[Any] = []
+        for begin in range(0, total, rows):
+            # The last piece overlaps the one before: one shape, one program.
+            start = min(begin, total - rows)
+            piece = jax.tree.map(lambda leaf, s=start: _as_input(leaf[s : s + rows]), inputs)
+            found = run(constants, jax.tree.leaves(piece))
+            if not kept:
+                kept = [_room(folder, place, total, one) for place, one in enumerate(found)]
+            for store, one in zip(kept, found, strict=True):
+                store[start : start + rows] = np.asarray(one)
+        return tuple(kept)
+
+    trunk = Trunk(head, features)
+    _require_same(model, trunk, few)
+    return trunk
+
+
+def _as_input(leaf: Any) -> Array:
+    array = np.asarray(leaf)
+    return (
+        jnp.asarray(array, jnp.result_type(float))
+        if np.issubdtype(array.dtype, np.floating)
+        else (jnp.asarray(array))
+    )
+
+
+def _of_rows(row: PyTree, rows: int) -> PyTree:
+    return jax.eval_shape(
+        lambda row: jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), row), row
+    )
+
+
+def _trace(model: Model, inputs: PyTree) -> tuple[Any, Any]:
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    closed, shape = jax.make_jaxpr(model.outputs, return_shape=True)(params.phi, params.psi, inputs)
+    return closed, jax.tree.structure(shape)
+
+
+def _num_params(closed: Any, num_inputs: int) -> int:
+    return len(closed.jaxpr.invars) - num_inputs
+
+
+def _kinds(arguments: list[Any]) -> type | None:
+    if any(isinstance(argument, _Mixed) for argument in arguments):
+        return _Mixed
+    return _Row if any(isinstance(argument, _Row) for argument in arguments) else None
+
+
+def _values(arguments: list[Any]) -> list[Any]:
+    return [
+        argument.value if isinstance(argument, _Row | _Mixed) else argument for argument in arguments
+    ]
+
+
+def _frontier(closed: Any, num_params: int) -> list[_Row]:
+    """The values of the inputs alone that the rest needs, with their shapes, in order."""
+    found: dict[int, _Row] = {}
+    count = [0]
+
+    def new(aval: Any) -> _Row:
+        count[0] += 1
+        return _Row(count[0], aval)
+
+    def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
+        kind = _kinds(arguments)
+        if kind is None:
+            return None if is_jit(equation) else [None for _ in equation.outvars]
+        if is_jit(equation):
+            return None
+        if kind is _Row:
+            return [new(variable.aval) for variable in equation.outvars]
+        found.update({one.number: one for one in arguments if isinstance(one, _Row)})
+        return [_Mixed(None) for _ in equation.outvars]
+
+    variables = closed.jaxpr.invars
+    starts = [_Mixed(None)] * num_params + [new(variable.aval) for variable in variables[num_params:]]
+    results = interpret(closed, starts, rule)
+    found.update({one.number: one for one in results if isinstance(one, _Row)})
+    return [found[number] for number in sorted(found)]
+
+
+def _run_trunk(closed: Any, num_params: int, inputs: Sequence[Array]) -> list[Array]:
+    """The features of inputs."""
+    wanted = {one.number for one in _frontier(closed, num_params)}
+    values: dict[int, Array] = {}
+    count = [0]
+
+    def new(value: Any) -> _Row:
+        count[0] += 1
+        if count[0] in wanted:
+            values[count[0]] = value
+        return _Row(count[0], value)
+
+    def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
+        kind = _kinds(arguments)
+        if is_jit(equation):
+            return None
+        if kind is _Mixed:
+            return [_Mixed(None) for _ in equation.outvars]
+        results = evaluate(equation, _values(arguments))
+        return [new(result) for result in results] if kind is _Row else results
+
+    interpret(closed, [_Mixed(None)] * num_params + [new(value) for value in inputs], rule)
+    return [values[number] for number in sorted(values)]
+
+
+def _run_head(closed: Any, params: Sequence[Array], features: Sequence[Array]) -> list[Array]:
+    """The outputs, from φ, ψ and the features."""
+    numbers = [one.number for one in _frontier(closed, len(params))]
+    known = dict(zip(numbers, features, strict=True))
+    count = [0]
+
+    def new() -> _Row:
+        count[0] += 1
+        return _Row(count[0], known.get(count[0]))
+
+    def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
+        kind = _kinds(arguments)
+        if is_jit(equation):
+            return None
+        if kind is _Row:
+            return [new() for _ in equation.outvars]
+        results = evaluate(equation, _values(arguments))
+        return [_Mixed(result) for result in results] if kind is _Mixed else results
+
+    inputs = len(closed.jaxpr.invars) - len(params)
+    starts = [_Mixed(value) for value in params] + [new() for _ in range(inputs)]
+    return _values(interpret(closed, starts, rule))
+
+
+def _places(model: Model, row: PyTree) -> list[_Place]:
+    """Where the rows are in each feature, from the shapes with two and with three rows."""
+    num_inputs = len(jax.tree.leaves(row))
+    shapes = []
+    for rows in (2, 3):
+        closed, _ = _trace(model, _of_rows(row, rows))
+        num_params = _num_params(closed, num_inputs)
+        shapes.append([one.value.shape for one in _frontier(closed, num_params)])
+    places = []
+    for two, three in zip(*shapes, strict=True):
+        axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=False)) if a != b]
+        if len(two) != len(three) or len(axes) != 1 or 3 * two[axes[0]] != 2 * three[axes[0]]:
+            raise ValueError(_MIXED_ROWS)
+        places.append(_Place(axes[0], two[axes[0]] // 2))
+    return places
+
+
+_MIXED_ROWS = (
+    "the outputs of a row depend on the other rows of the batch, so that its features cannot be kept; "
+    "use layers that see one row at a time (batch normalization in evaluation mode)."
+)
+
+
+def _store(feature: Array, place: _Place) -> Array:
+    """A feature with its rows first."""
+    first = jnp.moveaxis(feature, place.axis, 0)
+    if place.each == 1:
+        return first
+    return first.reshape(first.shape[0] // place.each, place.each, *first.shape[1:])
+
+
+def _restore(feature: Any, place: _Place) -> Array:
+    feature = jnp.asarray(feature)
+    if place.each > 1:
+        feature = feature.reshape(feature.shape[0] * place.each, *feature.shape[2:])
+    return jnp.moveaxis(feature, 0, place.axis)
+
+
+def _compiled_trunk(closed: Any, places: list[_Place]) -> Any:
+    """The trunk as a program whose weights are arguments, not constants that it would hold twice."""
+
+    def run(constants: list[Any], inputs: list[Array]) -> list[Array]:
+        bound = closed.replace(consts=constants)
+        found = _run_trunk(bound, _num_params(closed, len(inputs)), inputs)
+        return [_store(one, place) for one, place in zip(found, places, strict=True)]
+
+    return jax.jit(run)
+
+
+def _room(folder: str | Path | None, place: int, total: int, like: Array) -> Any:
+    shape = (total, *like.shape[1:])
+    if folder is None:
+        return np.empty(shape, like.dtype)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    return np.lib.format.open_memmap(path / f"features-{place}.npy", "w+", like.dtype, shape)
+
+
+def _require_same(model: Model, trunk: Trunk, few: PyTree) -> None:
+    """Refuse a cut after which the outputs are others, or rows depend on their neighbors."""
+    phi, psi = model.init(jax.random.key(0))
+    features = trunk.features(few, rows=1)  # each row by itself
+    found = jax.tree.leaves(trunk.head.outputs(phi, psi, features))
+    wanted = jax.tree.leaves(model.outputs(phi, psi, few))
+    for one, other in zip(found, wanted, strict=True):
+        if not np.allclose(one, other, rtol=1e-3, atol=1e-4):
+            raise ValueError(_MIXED_ROWS)

@@ -1,0 +1,195 @@
+"""PyTorch modules as networks, run by JAX.
+
+A bridge runs the module's own code on JAX arrays, so that outputs, gradients and compilation are JAX's:
+torchax, or torch2jax where that alone is installed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from partialbayes.networks._paths import nested, paths
+from partialbayes.types import Network, PRNGKey
+
+if TYPE_CHECKING:
+    import torch
+
+_BRIDGES = ("torchax", "torch2jax")
+
+
+def from_torch(
+    module: torch.nn.Module,
+    *,
+    output: Callable[[Any], Any] | None = None,
+    pretrained: bool = True,
+    bridge: str | None = None,
+) -> Network:
+    """A network from a PyTorch module.
+
+    Args:
+        module: The module, whose present weights are where training starts. It is copied, not touched.
+        output: What of the module's result is the output, such as ``lambda result: result.logits``;
+            all of it by default.
+        pretrained: Whether the module's weights are worth keeping; see `Network`. False for a module
+            that was never trained.
+        bridge: What runs it: "torchax" or "torch2jax"; the first that is installed by default.
+
+    Returns:
+        The network; the paths of its weights are the module's names, such as ``layer4/0/conv1/weight``.
+        It is in evaluation mode: dropout is off, and buffers (batch statistics) stay as they are. Inputs
+        are arrays as the module takes them (images are NCHW; see `with_layout`); a tuple is passed as
+        several arguments, a dictionary as arguments by name.
+
+    Raises:
+        ImportError: Neither bridge is installed, or not the one asked for.
+        TypeError: ``module`` is not a ``torch.nn.Module``.
+        ValueError: It has no weights. And when it is called: it uses an operator that the bridge lacks,
+            or draws random numbers in evaluation mode.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> def classifier(module):  # a trained torch.nn.Module
+        ...     return pb.partial_bnn(pb.from_torch(module), "head/**", pb.categorical(), freeze="**")
+    """
+    run = _BRIDGE[_installed(bridge)]
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not {module!r:.80}.")
+    evaluated = copy.deepcopy(module).eval().requires_grad_(False)
+    params = {name: _as_jax(value) for name, value in evaluated.named_parameters()}
+    buffers = {name: _as_jax(value) for name, value in evaluated.named_buffers()}
+    if not params:
+        raise ValueError("module has no weights; pass the torch.nn.Module that holds them.")
+    weights = nested({name.replace(".", "/"): value for name, value in params.items()})
+    call = run(evaluated, output or (lambda result: result))
+
+    def init(key: PRNGKey) -> PyTree:
+        return weights
+
+    def apply(params: PyTree, inputs: PyTree) -> PyTree:
+        state = {path.replace("/", "."): value for path, value in paths(params).items()}
+        arguments, named = _arguments(inputs)
+        # Code that is not ours need not meet a caller's strictness.
+        with jax.numpy_rank_promotion("allow"):
+            return call(state | buffers, arguments, named)
+
+    return Network(init, apply, output_axis=0, ordered=True, pretrained=pretrained)
+
+
+def _installed(bridge: str | None) -> str:
+    if bridge not in (None, *_BRIDGES):
+        raise ValueError(f"bridge must be 'torchax' or 'torch2jax', not {bridge!r}.")
+    there = [name for name in _BRIDGES if find_spec(name) is not None]
+    if find_spec("torch") is None or not there or bridge not in (None, *there):
+        missing = bridge or "a bridge: torchax, or torch2jax"
+        raise ImportError(
+            f"from_torch needs torch and {missing}; install them by pip install -r "
+            "requirements-torch.txt."
+        )
+    return bridge or there[0]
+
+
+def _torchax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTree]:
+    import torch
+    import torchax
+    from torchax.tensor import OperatorNotFound
+
+    environment = torchax.default_env()
+
+    def call(state: dict[str, Array], arguments: tuple[Any, ...], named: dict[str, Any]) -> PyTree:
+        before = environment.prng_key
+        state, arguments, named = environment.j2t_iso((state, arguments, named))
+        try:
+            # What the module makes as it goes (positions, masks) is made on the device of the rest.
+            with environment, torch.device("jax"):
+                result = output(torch.func.functional_call(module, state, arguments, named))
+        except OperatorNotFound as error:
+            raise ValueError(
+                "the module uses an operator that torchax does not have; replace it, or cut the module "
+                f"before it. torchax says: {str(error)[:300]}"
+            ) from None
+        except AssertionError as error:
+            if "mixed math" not in str(error):
+                raise
+            raise ValueError(
+                "the module mixes its inputs with a tensor that is neither a parameter nor a buffer; "
+                "make it one by register_buffer."
+            ) from None
+        if environment.prng_key is not before:
+            environment.prng_key = before
+            raise _draws()
+        return environment.t2j_iso(result)
+
+    return call
+
+
+def _torch2jax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTree]:
+    from torch2jax import t2j
+
+    function = t2j(module)
+    names = {id(value): name for name, value in module.named_parameters()}
+    shared = {  # a weight of several names is passed under each of them
+        name: names[id(value)] for name, value in module.named_parameters(remove_duplicate=False)
+    }
+    kept = set(module.state_dict())
+
+    def call(state: dict[str, Array], arguments: tuple[Any, ...], named: dict[str, Any]) -> PyTree:
+        if named:
+            raise ValueError(
+                "inputs by name need torchax as the bridge; with torch2jax pass a tuple in the order of "
+                "the module's arguments."
+            )
+        state = state | {name: state[first] for name, first in shared.items()}
+        own = {name: value for name, value in state.items() if name in kept}
+        try:
+            return output(function(*arguments, state_dict=own))
+        except AssertionError as error:
+            if "mk_rng" in str(error):
+                raise _draws() from None
+            raise
+        except (KeyError, NotImplementedError) as error:
+            raise ValueError(
+                "the module uses an operator that torch2jax does not have; replace it, cut the module "
+                f"before it, or install torchax. torch2jax says: {str(error)[:300]}"
+            ) from None
+
+    return call
+
+
+_BRIDGE: dict[str, Callable[[Any, Callable[[Any], Any]], Callable[..., PyTree]]] = {
+    "torchax": _torchax,
+    "torch2jax": _torch2jax,
+}
+
+
+def _draws() -> ValueError:
+    return ValueError(
+        "the module draws random numbers when it is called in evaluation mode, so its outputs are no "
+        "function of its weights and inputs; switch that off in the module."
+    )
+
+
+def _arguments(inputs: PyTree) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    inputs = jax.tree.map(jnp.asarray, inputs)
+    if isinstance(inputs, dict):
+        return (), inputs
+    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
+
+
+def _as_jax(tensor: Any) -> Array:
+    """A copy: what the module's tensors hold may change later."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return jnp.asarray(tensor.float().numpy(), jnp.bfloat16)
+    return jnp.array(np.asarray(tensor.numpy()), copy=True)
