@@ -6,7 +6,9 @@ each candidate is a mask m of those it stands for,
     weights = φ where m, ψ elsewhere.
 
 The other coordinates of φ go nowhere: they change neither predictions nor evidence. The price is
-that no layer counts as free of φ, so every layer runs for every particle.
+that no layer counts as free of φ, so every layer runs for every particle. Random parts that are not
+among the weights (factors of products, coordinates along the path of training) have programs of their
+own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -22,15 +25,22 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from partialbayes._engine.epochs import num_batches
+from partialbayes._engine.settings import Run
 from partialbayes._utils.checks import as_key, num_rows, require_instance, require_positive_int
-from partialbayes.algorithms import map_estimate, ohsmc
+from partialbayes.algorithms import map_estimate, ohsmc, trajectory
+from partialbayes.feynman_kac import Evidence
+from partialbayes.kernels import random_walk
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.networks import low_rank, path_directions, rank_one, subspace
+from partialbayes.networks._factors import product_weights
 from partialbayes.parameters import learned
 from partialbayes.prediction import _mixture as mixture
+from partialbayes.priors import normal
 from partialbayes.samplers import tempered_smc
-from partialbayes.subsets._ranking import most_variable_gradient
+from partialbayes.subsets._ranking import most_uncertain, most_variable_gradient
 from partialbayes.subsets._select import Selection, Subset, as_subset, layer_names, where
 from partialbayes.training._fit import fit
 from partialbayes.training._fit_many import fit_many
@@ -49,7 +59,8 @@ from partialbayes.types import (
     Seed,
 )
 
-pass
+BESIDE = ("rank one", "low rank", "subspace")
+_DIRECTIONS = 5  # of the subspace, from twice as many snapshots of the second half of the MAP run
 
 
 def advise(
@@ -59,6 +70,7 @@ def advise(
     *,
     candidates: Mapping[str, Selection] | None = None,
     top: Sequence[int] = (10,),
+    beside: Sequence[str] = BESIDE,
     prior: PriorBuilder | None = None,
     validation: Any = None,
     epochs: int = 100,
@@ -67,14 +79,19 @@ def advise(
     kernel: Kernel | None = None,
     optimizer: optax.GradientTransformation | None = None,
     key: Seed = 0,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> SubsetComparison:
     """Try which weights of a network should be random, and recommend the fewest that do well.
 
     Every candidate is trained by OHSMC with the same settings; then its particles are drawn anew
-    from the exact posterior of φ, which also gives the evidence. Held-out rows are for the
-    comparison alone. The weights that single examples disagree about most are found at a MAP
-    estimate, which is in the table too.
+    from the posterior of φ, as by `refine`, which also gives the evidence. Held-out rows are for the
+    comparison alone. The weights that single examples disagree about most, and those that a cheap
+    posterior is least certain of, are found at a MAP estimate, which is in the table too.
+
+    Beside subsets of the weights there are random parts that are new weights: factors of the matrix
+    products (`rank_one`; `low_rank` of rank one, B alone random), with a prior of scale 0.1 around the
+    network as it is, and the coordinates along the principal directions of the MAP estimate's path
+    (`subspace`). Each has a compiled program of its own.
 
     For networks of up to some ten thousand weights; all layers run for all particles.
 
@@ -84,28 +101,31 @@ def advise(
         likelihood: By default guessed from the targets: normal with learned variance for
             floating-point numbers, Bernoulli or categorical for whole ones.
         candidates: Your own subsets by name, next to each layer, all biases and the ``top`` ones.
-        top: Numbers of single weights to try, those with the most variable gradient.
+        top: Numbers of single weights to try, those with the most variable gradient and the most
+            uncertain ones.
+        beside: Which new weights to try: ``"rank one"``, ``"low rank"``, ``"subspace"``. The first two
+            are left out where no weight enters one product directly, the last where training has fewer
+            than twenty steps.
         prior: Of every weight that may be random, with fixed scales; standard normal by default.
         validation: Held-out rows, a pair like ``data``; by default three tenths of ``data``.
         epochs: As in `fit`, for each candidate.
         batch_size: As in `fit`.
-        num_particles: J, in training and for the exact posterior.
-        kernel: Of OHSMC.
+        num_particles: J, in training and when they are drawn anew.
+        kernel: Of OHSMC; `random_walk` (0.01) by default.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         key: A ``jax.random.key`` or a whole number to make one from.
-        progress: Whether to show progress bars.
+        progress: Whether to show progress bars; by default on a terminal alone.
 
     Raises:
-        ValueError: ``num_particles`` or an entry of ``top`` is no whole number of at least 1; the
-            prior has learned scales; or the data do not fit the network or the likelihood.
+        ValueError: ``num_particles`` or an entry of ``top`` is no whole number of at least 1;
+            ``beside`` names something else; the prior has learned scales; or the data do not fit the
+            network or the likelihood.
         TypeError: ``network`` is not a `Network`.
 
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-2.0, 2.0, 30)[:, None]
-        >>> advice = pb.advise(
-        ...     pb.mlp([1, 3, 1]), (x, np.sin(x)), epochs=2, num_particles=10, progress=False
-        ... )
+        >>> advice = pb.advise(pb.mlp([1, 3, 1]), (x, np.sin(x)), beside=[], epochs=2, num_particles=10)
         >>> len(advice.rows)  # two layers, the biases, and MAP
         4
     """
@@ -124,6 +144,9 @@ def advise(
     train, held_out = _split_rows(every, data, validation, key_rows)
     num_leaves = len(every.split.leaves) - len(likelihood.latents)
     weights = [leaf for leaf in every.split.leaves[:num_leaves] if leaf.is_floating]
+    for way in beside:
+        if way not in BESIDE:
+            raise ValueError(f"beside must name some of {', '.join(map(repr, BESIDE))}, not {way!r}.")
     for count in top:
         require_positive_int("every entry of top", count, "numbers of single weights to try.")
     tried = [
@@ -132,8 +155,20 @@ def advise(
     ]
 
     begin = time.perf_counter()
-    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "progress": progress}
-    point = fit(map_estimate(every, optimizer=optimizer), train, key=key_map, **settings).posterior
+    settings: dict[str, Any] = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "run": Run(progress=progress),
+    }
+    steps = epochs * num_batches(num_rows("data", train), batch_size)
+    walk = trajectory(
+        map_estimate(every, optimizer=optimizer),
+        2 * _DIRECTIONS,
+        every=max(1, steps // (4 * _DIRECTIONS)),
+    )
+    path = fit(walk, train, key=key_map, **settings).posterior
+    point = jax.tree.map(lambda leaf: leaf[0], path)  # the last step; the others are snapshots before it
+    point = point._replace(particles=point.particles._replace(log_weights=jnp.zeros(1)))
     params = every.split.merge(point.particles.values[0], point.psi.network)
     alone = -np.asarray(
         mixture.log_density(every, point, as_batch(every, held_out, "validation"), Chunks())
@@ -143,6 +178,8 @@ def advise(
     for count in (count for count in top if count < sum(leaf.size for leaf in weights)):
         subset = most_variable_gradient(count, network, params, likelihood, train)
         tried.append(_try_candidate(network, f"top {count}", subset, weights))
+        uncertain = most_uncertain(count, network, params, likelihood, train)
+        tried.append(_try_candidate(network, f"uncertain {count}", uncertain, weights))
     masks = jnp.asarray(np.stack([mask for _, _, mask in tried]))
     build = _builder(network, likelihood, prior, num_particles, kernel, optimizer)
     begin = time.perf_counter()
@@ -153,16 +190,59 @@ def advise(
     posteriors = [run.posterior for run in runs]
     score = partial(_score, build, num_particles)
     score(key_exact, masks[0], posteriors[0], *batches)[1].block_until_ready()  # compiles
-    losses, evidences, seconds = [alone], [np.nan], [map_seconds]
+    unknown = jnp.asarray(jnp.nan)
+    losses, evidences, seconds = [alone], [Evidence(unknown, unknown)], [map_seconds]
     for index, posterior in enumerate(posteriors):
         begin = time.perf_counter()
         key_one = jax.random.fold_in(key_exact, index)
-        log_densities, log_evidence = score(key_one, masks[index], posterior, *batches)
+        log_densities, *evidence = score(key_one, masks[index], posterior, *batches)
         losses.append(-np.asarray(log_densities))
-        evidences.append(float(log_evidence))
+        evidences.append(Evidence(*evidence))
         seconds.append(share + time.perf_counter() - begin)
     named = [(MAP, None, 0), *((name, subset, int(mask.sum())) for name, subset, mask in tried)]
-    return recommend(named, np.stack(losses), evidences, seconds)
+
+    if steps < 4 * _DIRECTIONS:
+        beside = [way for way in beside if way != "subspace"]
+    new = _new_weights(beside, network, every, path, train)
+    for index, (name, (changed, chosen, own_prior)) in enumerate(new.items()):
+        begin = time.perf_counter()
+        key_one, key_two = jax.random.split(jax.random.fold_in(key_fit, index))
+        model = partial_bnn(changed, chosen, likelihood, own_prior)
+        algorithm = ohsmc(model, num_particles=num_particles, kernel=kernel, optimizer=optimizer)
+        posterior = fit(algorithm, train, key=key_one, **settings).posterior
+        log_densities, *evidence = _score(
+            partial(_given, algorithm), num_particles, key_two, masks[0], posterior, *batches
+        )
+        losses.append(-np.asarray(log_densities))
+        evidences.append(Evidence(*evidence))
+        seconds.append(time.perf_counter() - begin)
+        named.append((name, as_subset(chosen), model.split.dim))
+    changed_networks = {name: changed for name, (changed, _, _) in new.items()}
+    return recommend(named, np.stack(losses), evidences, seconds, changed_networks)
+
+
+def _given(algorithm: Algorithm, mask: Bool[Array, " weight"]) -> Algorithm:
+    return algorithm
+
+
+def _new_weights(
+    ways: Sequence[str], network: Network, model: Model, path: Posterior, data: Any
+) -> dict[str, tuple[Network, str, PriorBuilder]]:
+    """Networks with new weights by name, the pattern of those that are random, and their prior."""
+    inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[:1], data[0])
+    kernels = product_weights(network, inputs)
+    found: dict[str, tuple[Network, str, PriorBuilder]] = {}
+    if kernels and "rank one" in ways:
+        changed = rank_one(network, kernels, inputs=inputs)
+        found["rank one"] = changed, "factors/**", normal(scale=0.1)
+    if kernels and "low rank" in ways:
+        changed = low_rank(network, kernels, 1, inputs=inputs)
+        found["low rank"] = changed, "factors/**/output", normal(scale=0.1)
+    if "subspace" in ways:
+        along = path_directions(model, path, _DIRECTIONS)
+        changed = subspace(network, along.directions, center=along.center)
+        found["subspace"] = changed, "coordinates", normal()
+    return found
 
 
 def _guess_likelihood(network: Network, data: Any) -> Likelihood:
@@ -247,7 +327,8 @@ def _builder(
             return network.apply(merged, inputs)
 
         model = partial_bnn(Network(init, apply), "phi", likelihood, lambda split: bound.prior)
-        return ohsmc(model, num_particles=num_particles, kernel=kernel, optimizer=optimizer)
+        move = random_walk(0.01) if kernel is None else kernel
+        return ohsmc(model, num_particles=num_particles, kernel=move, optimizer=optimizer)
 
     return build
 
@@ -261,10 +342,10 @@ def _score(
     posterior: Posterior,
     train: Batch,
     held_out: Batch,
-) -> tuple[Float[Array, " example"], Float[Array, ""]]:
-    """Held-out log-densities under the exact posterior of φ, and the evidence.
+) -> tuple[Float[Array, " example"], Float[Array, ""], Float[Array, ""]]:
+    """Held-out log-densities under the posterior of φ drawn anew, and the evidence with its error.
 
-    Where the exact posterior was not reached, the densities are those of the particles as trained.
+    Where the posterior was not reached, the densities are those of the particles as trained.
     """
     model = build(mask).model
     exact, report = tempered_smc(num_particles=num_particles)(key, model, posterior, train)
@@ -273,7 +354,7 @@ def _score(
     log_densities = mixture.log_density(
         model, posterior._replace(particles=particles), held_out, Chunks()
     )
-    return log_densities, report.log_evidence
+    return log_densities, report.log_evidence, report.standard_error
 
 
 MAP = "none (MAP)"
@@ -290,13 +371,16 @@ class Candidate(NamedTuple):
         standard_error: Of it, over the held-out rows.
         behind: How far its NLPD is above that of the best candidate.
         behind_error: Standard error of that difference, row by row.
-        log_evidence: Of the training rows at the trained ψ, from an exact posterior as in `refine`;
-            NaN for MAP, and where it was not reached.
-        seconds: What it took here: its share of the training, and its own exact posterior.
+        log_evidence: Of the training rows at the trained ψ, from particles drawn anew as in `refine`;
+            NaN for MAP, and where the posterior was not reached.
+        evidence_error: Its standard error, from the ancestry of that one run.
+        seconds: What it took here: its share of the training, and its own particles drawn anew.
+        network: The network that ``subset`` chooses from, where it is not the one that was given.
 
     Example:
         >>> import partialbayes as pb
-        >>> pb.analysis.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0).dim
+        >>> biases = pb.subsets.biases()
+        >>> pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0).dim
         31
     """
 
@@ -308,7 +392,9 @@ class Candidate(NamedTuple):
     behind: float
     behind_error: float
     log_evidence: float
+    evidence_error: float
     seconds: float
+    network: Network | None = None
 
 
 class SubsetComparison(NamedTuple):
@@ -322,7 +408,7 @@ class SubsetComparison(NamedTuple):
     Example:
         >>> import partialbayes as pb
         >>> biases = pb.subsets.biases()
-        >>> row = pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0)
+        >>> row = pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0)
         >>> pb.analysis.SubsetComparison((row,), row).recommended.name
         'biases'
     """
@@ -337,7 +423,9 @@ class SubsetComparison(NamedTuple):
         ]
         for row in self.rows:
             name = f"**{row.name}**" if row is self.recommended else row.name
-            evidence = f"{row.log_evidence:.1f}" if np.isfinite(row.log_evidence) else "–"
+            evidence = "–"
+            if np.isfinite(row.log_evidence):
+                evidence = f"{row.log_evidence:.1f} ± {row.evidence_error:.1f}"
             lines.append(
                 f"| {name} | {row.dim} | {row.nlpd:.4f} ± {row.standard_error:.4f} "
                 f"| {row.behind:+.4f} ± {row.behind_error:.4f} | {evidence} | {row.seconds:.1f} |"
@@ -352,8 +440,9 @@ class SubsetComparison(NamedTuple):
 def recommend(
     named: Sequence[tuple[str, Subset | None, int]],
     losses: Float[np.ndarray, "candidate example"],
-    evidences: Sequence[float],
+    evidences: Sequence[Evidence],
     seconds: Sequence[float],
+    networks: Mapping[str, Network] = MappingProxyType({}),
 ) -> SubsetComparison:
     """The table of all that was tried, from the negative log-densities of the held-out rows."""
     nlpd = losses.mean(axis=1)
@@ -377,8 +466,10 @@ def recommend(
             float(errors[index]),
             float(gaps[index].mean()),
             float(gap_errors[index]),
-            float(evidences[index]),
+            float(evidences[index].log_evidence),
+            float(evidences[index].standard_error),
             float(seconds[index]),
+            networks.get(name),
         )
         for index, (name, subset, dim) in enumerate(named)
     ]

@@ -1,7 +1,8 @@
 """Hand a posterior to ArviZ, with its plots and diagnostics.
 
-ArviZ knows draws of equal weight in chains: the particles are resampled, each member of an ensemble
-into a chain of its own, and every draw keeps the number and the weight of its particle.
+ArviZ knows draws of equal weight in chains. The chains of `hmc` and `nuts` stay what they are. Particles
+are no chain: they are resampled, in random order, into one row of draws, and every draw keeps the number
+and the weight of its particle, and of an ensemble its member.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from jaxtyping import Array, Int
 from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
+from partialbayes.prediction._predict import posterior_of
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey, Seed
+from partialbayes.types import Batch, ChainReport, Chunks, Fit, Model, Posterior, PRNGKey, Seed
 
 
 def to_arviz(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any = None,
     *,
     num_draws: int | None = None,
@@ -35,10 +37,11 @@ def to_arviz(
 
     Args:
         model: The model that was trained.
-        posterior: From `fit` or `refine`.
+        posterior: What `fit` returned, or a posterior. Chains are told from particles by the report of
+            the second stage, so pass the whole `Fit` where there were any.
         data: A pair ``(inputs, targets)``; adds the groups log_likelihood, for ``arviz.loo``,
             posterior_predictive and observed_data.
-        num_draws: Of each chain; as many as there are particles by default.
+        num_draws: Of particles; as many as there are by default. Chains are not thinned.
         key: A ``jax.random.key`` or a whole number to make one from.
         chunks: How many draws (``particles``) to take at a time; all by default.
 
@@ -65,31 +68,36 @@ def to_arviz(
         import arviz
 
     key = as_key(key)
-    key_resample, key_noise = jax.random.split(key)
-    log_weights = posterior.particles.log_weights
-    chains = posterior.num_members
-    num_draws = log_weights.shape[-1] if num_draws is None else num_draws
-    require_positive_int("num_draws", num_draws, "or None for as many as there are particles.")
-
-    # Of each chain, and counted over all of them.
-    weights = jax.nn.softmax(log_weights.reshape(chains, -1), axis=1)
-    keys = jax.random.split(key_resample, chains)
-    particle = jax.vmap(partial(stratified_indices, num=num_draws))(keys, weights)
-    flat = (particle + weights.shape[1] * jnp.arange(chains)[:, None]).ravel()
+    key_resample, key_order, key_noise = jax.random.split(key, 3)
+    chains = _num_chains(posterior)
+    posterior = posterior_of(posterior)
+    log_weights = posterior.particles.log_weights.ravel()
+    if num_draws is not None:
+        require_positive_int("num_draws", num_draws, "or None for as many as there are particles.")
+    weights = jax.nn.softmax(log_weights)
+    if chains > 1 or (chains == 1 and num_draws is None):
+        flat = _in_chains(log_weights.size, chains)
+    else:
+        drawn = stratified_indices(key_resample, weights, num=num_draws or log_weights.size)
+        # Copies of a particle would stand side by side, and be read as a chain that does not move.
+        flat = np.asarray(jax.random.permutation(key_order, drawn))[None, :]
+    num_chains, num_draws = flat.shape
     values = posterior.particles.values
-    phi = np.asarray(values.reshape(-1, values.shape[-1])[flat]).reshape(chains, num_draws, -1)
-    groups: dict[str, dict[str, Any]] = {
-        "posterior": _by_path(model, phi),
-        "sample_stats": {
-            "particle": np.asarray(particle),
-            "weight": np.asarray(jnp.take_along_axis(weights, particle, axis=1)),
-        },
+    phi = np.asarray(values).reshape(-1, values.shape[-1])[flat]
+    stats = {
+        "particle": flat % posterior.num_particles,
+        "weight": np.asarray(weights)[flat],
     }
+    if posterior.is_ensemble:
+        stats["member"] = flat // posterior.num_particles
+    groups: dict[str, dict[str, Any]] = {"posterior": _by_path(model, phi), "sample_stats": stats}
     if data is not None:
         batch = as_batch(model, data, "data")
-        of_draws = _of_draws(model, posterior, flat, batch, key_noise, chunks or Chunks())
+        of_draws = _of_draws(
+            model, posterior, jnp.asarray(flat.ravel()), batch, key_noise, chunks or Chunks()
+        )
         likelihoods, predicted = (
-            np.asarray(array).reshape(chains, num_draws, *array.shape[1:]) for array in of_draws
+            np.asarray(array).reshape(num_chains, num_draws, *array.shape[1:]) for array in of_draws
         )
         groups["log_likelihood"] = {"y": likelihoods}
         groups["posterior_predictive"] = {"y": predicted}
@@ -97,6 +105,21 @@ def to_arviz(
     if int(arviz.__version__.split(".")[0]) >= 1:
         return arviz.from_dict(groups)
     return arviz.from_dict(**groups)
+
+
+def _num_chains(found: Posterior | Fit) -> int:
+    """How many chains the particles were drawn by; zero where they were not drawn by any."""
+    if not isinstance(found, Fit) or found.posterior.is_ensemble:
+        return 0
+    return int(found.report.acceptance.shape[-1]) if isinstance(found.report, ChainReport) else 0
+
+
+def _in_chains(total: int, chains: int) -> Any:
+    """The particles of each chain, in its order; as many of each as the shortest has."""
+    chain = np.arange(total) * chains // total
+    each = [np.flatnonzero(chain == one) for one in range(chains)]
+    shortest = min(len(own) for own in each)
+    return np.stack([own[:shortest] for own in each])
 
 
 @partial(jax.jit, static_argnames=("model", "chunks"))

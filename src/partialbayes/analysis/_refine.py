@@ -1,4 +1,4 @@
-"""The exact posterior of φ at a fixed ψ, after any trainer.
+"""Samples of the posterior of φ at a fixed ψ, after any trainer, with the evidence.
 
 Sequential Monte Carlo by tempering from the prior to p(φ | y_1:N; ψ̂): consistent as the number of
 particles grows, with the evidence log p(y_1:N; ψ̂) and its error. What comes before the stochastic
@@ -22,7 +22,7 @@ from partialbayes.parallel._mesh import as_mesh, require_even
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
-from partialbayes.training._second_stage import raise_if_stalled, second_stage
+from partialbayes.training._second_stage import second_stage
 from partialbayes.types import Chunks, Kernel, Model, Posterior, Scalar, Seed
 
 # One object per setting, so that a second run with another key need not be compiled again.
@@ -47,7 +47,7 @@ class Discrepancy(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """The exact posterior of φ at ψ̂, and what is known about it.
+    """Samples of the posterior of φ at ψ̂, and what is known about it.
 
     Attributes:
         posterior: ψ̂ as it was, with new particles.
@@ -88,11 +88,13 @@ def refine(
     key: Seed = 0,
     mesh: Mesh | None = None,
 ) -> Refined:
-    """Sample p(φ | data; ψ̂) exactly, and say how far the particles of ``posterior`` were from it.
+    """Sample p(φ | data; ψ̂), and say how far the particles of ``posterior`` were from it.
 
-    The temperatures are chosen as it goes, each step as long as the ESS allows. That makes Ẑ
-    slightly biased, by less than its standard error; for an unbiased one pass the ``temperatures``
-    of one run to a second run with another key and a kernel that does not adapt itself.
+    The temperatures are chosen as it goes, each step as long as the ESS allows, and so are the moves.
+    That makes Ẑ biased by an amount of order 1/J; for an unbiased one pass the ``temperatures`` of one
+    run to a second run with another key and a kernel that does not adapt itself. Use twenty
+    particles for each random weight: with ten (105 weights, linear-Gaussian) log Ẑ came out 0.5 too low,
+    twice its reported standard error, with twenty it was right.
 
     Args:
         model: The model that was trained.
@@ -118,7 +120,7 @@ def refine(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=50), (x, x), epochs=3, progress=False)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=50), (x, x), epochs=3)
         >>> refined = pb.refine(model, trained.posterior, (x, x), num_particles=100)
         >>> float(refined.temperatures[-1])
         1.0
@@ -145,7 +147,6 @@ def refine(
     before = mixture.moments(model, posterior, inputs, Chunks())
     refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
 
-    raise_if_stalled(report)
     path, ess, acceptance = (
         np.asarray(values) for values in (report.temperatures, report.ess, report.acceptance)
     )

@@ -24,7 +24,7 @@ def compilation_cache(path: str | Path) -> Iterator[None]:
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> with tempfile.TemporaryDirectory() as folder, pb.io.compilation_cache(folder):
-        ...     trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
+        ...     trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
     """
     from jax.experimental.compilation_cache.compilation_cache import reset_cache
 

@@ -3,8 +3,10 @@
     model.json              what the model is made of, the library's version, your own notes
     arrays.safetensors      ψ, the particles and their weights, the masks of φ, the history
 
-The folder is written under another name and renamed, so it is there whole or not at all; the second
-file holds the checksums of both.
+The second file holds the checksums of both. A new folder is written under another name and renamed, so
+it is there whole or not at all. A model that replaces another is written into its folder: the arrays
+beside the old ones, under the other of two names, and then ``model.json``, which says which of them
+count, is renamed over the old one. Whenever a process is killed, one of the two models is there.
 """
 
 from __future__ import annotations
@@ -12,10 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,18 +26,38 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils import recipes
+from partialbayes._utils.atomic import (
+    flush_folder,
+    is_unfinished,
+    locked,
+    require_writable,
+    umask,
+    unfinished_folder,
+    write_atomically,
+)
 from partialbayes._utils.checks import require_instance
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.errors import CheckpointError
 from partialbayes.io._pytree_file import read_file, save_tree
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.subsets._select import mask
-from partialbayes.types import History, Likelihood, Model, Network, Particles, Posterior, PriorBuilder
+from partialbayes.subsets._select import glob, mask
+from partialbayes.types import (
+    Departure,
+    History,
+    Likelihood,
+    Model,
+    Network,
+    Particles,
+    Posterior,
+    PriorBuilder,
+    PRNGKey,
+)
 
 DESCRIPTION = "model.json"
-ARRAYS = "arrays.safetensors"
+ARRAYS = ("arrays.safetensors", "arrays.2.safetensors")
 FORMAT = "partialbayes model"
-VERSION = 2
+VERSION = 3
 
 
 class Saved(NamedTuple):
@@ -49,6 +69,7 @@ class Saved(NamedTuple):
         history: What happened in training; None if it was not saved.
         target_scale: How targets were standardized; None if they were not.
         metadata: Your own notes.
+        extra: Your own arrays, by path.
     """
 
     model: Model
@@ -56,6 +77,7 @@ class Saved(NamedTuple):
     history: History | None
     target_scale: TargetScale | None
     metadata: dict[str, Any]
+    extra: dict[str, Any]
 
 
 def save(
@@ -66,6 +88,7 @@ def save(
     history: History | None = None,
     target_scale: TargetScale | None = None,
     metadata: dict[str, Any] | None = None,
+    extra: PyTree = None,
     overwrite: bool = False,
 ) -> None:
     """Write a trained model to a folder.
@@ -77,16 +100,19 @@ def save(
         history: ``trained.history``, to keep it too.
         target_scale: How the training targets were standardized, if they were.
         metadata: Anything JSON can hold, given back by `load`.
-        overwrite: Whether to replace a model that is there already.
+        extra: Arrays to keep beside it, given back by `load` by their paths.
+        overwrite: Whether to replace a model that is there already. A folder that holds anything else
+            is refused. Until the new model is there whole, the old one is.
 
     Raises:
-        CheckpointError: There is something at ``path`` already, or the disk refused.
+        CheckpointError: There is something at ``path`` already, the posterior is NaN or infinite, or the
+            disk refused.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pb.save(folder + "/model", model, trained.posterior, metadata={"data": "a line"})
         ...     saved = pb.load(folder + "/model")
@@ -95,10 +121,12 @@ def save(
     """
     require_instance("model", model, Model, "pass the model, then its posterior.")
     require_instance("posterior", posterior, Posterior, "pass trained.posterior.")
+    _require_sound(posterior, "the posterior")
     weights = _weight_masks(model)
     description = {
         "format": FORMAT,
         "version": VERSION,
+        "arrays": ARRAYS[0],
         "made_by": f"partialbayes {version('partialbayes')}",
         "recipes": {
             name: recipe and json.loads(recipe) for name, recipe in model.recipes._asdict().items()
@@ -109,20 +137,35 @@ def save(
         "metadata": metadata or {},
     }
     try:
-        text = json.dumps(description, indent=1, ensure_ascii=False)
-    except TypeError as error:
+        json.dumps(description)
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"metadata must be something that JSON can hold; {error}.") from None
     tree = {
         "posterior": posterior,
         "masks": {path: chosen for path, chosen in weights.items() if chosen.any()},
         "history": {}
         if history is None
-        else history._asdict() | {"best_step": np.int64(history.best_step)},
+        else history._asdict()
+        | {
+            "best_step": np.int64(history.best_step),
+            "departure": {}
+            if history.departure is None
+            else jax.tree.map(np.asarray, history.departure._asdict()),
+        },
+        "frozen": dict(model.split.frozen),
         "target_scale": {} if target_scale is None else jax.tree.map(np.asarray, target_scale._asdict()),
+        "extra": extra,
     }
-    with new_folder(path, overwrite=overwrite) as temporary:
-        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
-        save_tree(temporary / ARRAYS, tree, {"description": _digest(text)})
+
+    def write(folder: Path, arrays: str) -> None:
+        """The arrays, then the description that makes them count."""
+        said = json.dumps(description | {"arrays": arrays}, indent=1, ensure_ascii=False)
+        save_tree(folder / arrays, tree, {"description": _digest(said)})
+        # A model is for whom its owner's umask lets read it, like any other file.
+        (folder / arrays).chmod(0o666 & ~umask())
+        write_atomically(folder / DESCRIPTION, said.encode(), mode=0o666)
+
+    _write(Path(path), write, overwrite=overwrite)
 
 
 def load(
@@ -152,88 +195,160 @@ def load(
         >>> network = pb.from_params(params, lambda p, x: jnp.tanh(x @ p["trunk"]) @ p["head"])
         >>> model = pb.partial_bnn(network, "head", pb.gaussian())
         >>> data = (jnp.ones((4, 2)), jnp.ones(4))
-        >>> trained = pb.fit(pb.map_estimate(model), data, epochs=2, progress=False)
+        >>> trained = pb.fit(pb.map_estimate(model), data, epochs=2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pb.save(folder + "/model", model, trained.posterior)
         ...     saved = pb.load(folder + "/model", network=network)
         >>> saved.model.split.dim
         3
     """
+    require_not_forked()
     folder = Path(path)
-    description = read_description(folder)
-    arrays, checks = read_file(folder / ARRAYS)
-    if checks.get("description") != _digest((folder / DESCRIPTION).read_text(encoding="utf-8")):
-        raise CheckpointError(
-            f"{folder / DESCRIPTION} has been altered: its checksum does not match that in {ARRAYS}."
-        )
+    description, arrays = _read(folder)
     passed = {"network": network, "likelihood": likelihood, "prior": prior}
     parts = {
         name: _part(folder, name, value, description["recipes"].get(name))
         for name, value in passed.items()
     }
-    masks = _under(arrays, "masks")
-    _require_random_weights(folder, parts["network"], masks)
-    model = partial_bnn(parts["network"], mask(masks), parts["likelihood"], parts["prior"])
-    history = _under(arrays, "history")
-    target_scale = _under(arrays, "target_scale")
+    masks, frozen = _under(arrays, "masks"), _under(arrays, "frozen")
+    _require_weights(folder, parts["network"], masks, frozen, _under(arrays, "posterior"))
+    try:
+        model = partial_bnn(
+            _with_frozen(parts["network"], masks, frozen),
+            mask(masks),
+            parts["likelihood"],
+            parts["prior"],
+            freeze=glob(*frozen) if frozen else None,
+        )
+        jax.eval_shape(model.init, jax.random.key(0))
+    except Exception as error:  # whatever a part raises, it is what the file says of it
+        raise CheckpointError(
+            f"the model of {folder} cannot be made again: {type(error).__name__}: {error}"
+        ) from error
+    posterior = _posterior(folder, model, _under(arrays, "posterior"))
+    if description["num_particles"] != posterior.num_particles:
+        raise CheckpointError(
+            f"{folder} holds {posterior.num_particles} particles, but {DESCRIPTION} says "
+            f"{description['num_particles']!r}."
+        )
     return Saved(
         model=model,
-        posterior=_posterior(folder, model, _under(arrays, "posterior")),
-        history=_history(history) if history else None,
-        target_scale=TargetScale(**target_scale) if target_scale else None,
+        posterior=posterior,
+        history=_history(folder, _under(arrays, "history")),
+        target_scale=_target_scale(folder, _under(arrays, "target_scale")),
         metadata=description["metadata"],
+        extra=_under(arrays, "extra"),
     )
 
 
-@contextmanager
-def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
-    """A folder to fill, which takes its name only when the block ends well."""
-    folder = Path(folder)
-    require_free(folder, overwrite=overwrite, remedy="overwrite=True")
-    temporary = None
+def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool) -> None:
+    """Write a model to a new folder, or in place of the model in an old one."""
+    target = Path(os.path.realpath(folder))  # a link to a folder stays a link
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        yield temporary
-        if folder.exists():
-            # A folder cannot be renamed over another: the old one steps aside first.
-            aside = temporary.with_name(temporary.name + ".old")
-            os.replace(folder, aside)
-            os.replace(temporary, folder)
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            os.replace(temporary, folder)
+        require_free(target, overwrite=overwrite, remedy="overwrite=True")
+        if not _holds_something(target):
+            with unfinished_folder(target) as temporary:
+                write(temporary, ARRAYS[0])
+                temporary.chmod(0o777 & ~umask())
+                os.replace(temporary, target)
+            flush_folder(target.parent)
+            return
+        with locked(target):
+            used = _parsed(target).get("arrays")
+            unused = ARRAYS[1] if used == ARRAYS[0] else ARRAYS[0]
+            try:
+                write(target, unused)
+            except BaseException:
+                if _parsed(target).get("arrays") == used:
+                    (target / unused).unlink(missing_ok=True)
+                raise
+            for name in {*ARRAYS} - {unused}:
+                with suppress(OSError):
+                    (target / name).unlink(missing_ok=True)
     except OSError as error:
         raise CheckpointError(
             f"the model could not be written to {folder} ({error.strerror or error}); nothing was "
             "changed. Free some space or choose another folder."
         ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
-    """Refuse a folder that holds something, unless it is a model that may be replaced."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    """Refuse a place that cannot be written, or that holds anything but a model to be replaced."""
+    try:
+        require_writable(folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be written ({error.strerror}); choose another folder."
+        ) from None
+    if not _holds_something(folder):
         return
     if not overwrite:
         raise CheckpointError(
             f"there is something at {folder} already; remove it, choose another name, or pass {remedy}."
         )
-    if not (folder / DESCRIPTION).is_file():
+    if not folder.is_dir() or _parsed(folder).get("format") != FORMAT:
         raise CheckpointError(f"{folder} is not a saved model, so it is not overwritten.")
+    ours = (DESCRIPTION, *ARRAYS)
+    for entry in sorted(folder.iterdir()):
+        if entry.name not in ours and not any(is_unfinished(folder / own, entry.name) for own in ours):
+            raise CheckpointError(
+                f"{folder} holds {entry.name!r} beside the model, so it is not overwritten; move that "
+                "elsewhere, or choose another folder."
+            )
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+
+
+def _parsed(folder: Path) -> dict[str, Any]:
+    """The description in a folder as it stands; empty where there is none to read."""
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return description if isinstance(description, dict) else {}
 
 
 def read_description(folder: Path) -> dict[str, Any]:
     """What the JSON file of a folder says, after checks of its format and version."""
+    return _described(folder, _text(folder))
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The description of a folder and its arrays, which belong together."""
+    text = _text(folder)
+    try:
+        description = _described(folder, text)
+        arrays, checks = read_file(folder / description["arrays"])
+        if checks.get("description") != _digest(text):
+            raise CheckpointError(
+                f"{folder / DESCRIPTION} has been altered: its checksum does not match that in "
+                f"{description['arrays']}."
+            )
+    except CheckpointError:
+        if _text(folder) != text:  # replaced while it was read
+            return _read(folder)
+        raise
+    return description, arrays
+
+
+def _text(folder: Path) -> str:
     path = folder / DESCRIPTION
     if not path.is_file():
         kind = "is not a saved model" if folder.exists() else "does not exist"
         raise CheckpointError(f"{folder} {kind}: there is no {DESCRIPTION} in it.")
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not readable as text ({error}).") from None
+
+
+def _described(folder: Path, text: str) -> dict[str, Any]:
+    path = folder / DESCRIPTION
+    try:
+        description = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is not readable as JSON ({error}); it may be truncated."
         ) from None
@@ -244,8 +359,14 @@ def read_description(folder: Path) -> dict[str, Any]:
         older = isinstance(version, int) and version < VERSION
         remedy = "train and save it again" if older else "update partialbayes"
         raise CheckpointError(
-            f"{folder} has version {version!r}, but this library reads version {VERSION}; {remedy}."
+            f"{folder} has version {version!r:.40}, but this library reads version {VERSION}; {remedy}."
         )
+    wanted = {"recipes": dict, "num_particles": int, "metadata": dict, "arrays": str}
+    for name, kind in wanted.items():
+        if not isinstance(description.get(name), kind):
+            raise CheckpointError(f"{path} has been altered: {name!r} is not what was written there.")
+    if description["arrays"] not in ARRAYS:
+        raise CheckpointError(f"{path} has been altered: it names no file of arrays.")
     return description
 
 
@@ -270,9 +391,13 @@ def _part(folder: Path, name: str, passed: Any, recipe: Any) -> Any:
             f"load(folder, {name}=...)."
         )
     try:
-        return recipes.make(json.dumps(recipe))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the {name} of {folder} cannot be made again: {error}") from None
+        made = recipes.make(json.dumps(recipe))
+    except Exception as error:  # whatever a builder raises, it is what the file says
+        reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"the {name} of {folder} cannot be made again: {reason}") from None
+    if not isinstance(made, {"network": Network, "likelihood": Likelihood}.get(name, object)):
+        raise CheckpointError(f"the {name} of {folder} is something else: a {type(made).__name__}.")
+    return made
 
 
 def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -280,9 +405,51 @@ def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
 
 
-def _require_random_weights(folder: Path, network: Network, masks: dict[str, Any]) -> None:
-    """Refuse a network whose random weights are not those that were saved, naming the first."""
-    own = {name: leaf.shape for name, leaf in _named(jax.eval_shape(network.init, jax.random.key(0)))}
+def _with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any]) -> Network:
+    """The network with its frozen weights as they were saved."""
+    if not frozen:
+        return network
+
+    def init(key: PRNGKey) -> PyTree:
+        params = network.init(key)
+        with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
+        values = []
+        for path, leaf in with_paths:
+            name = _name(path)
+            value = leaf
+            if name in frozen and name not in masks:
+                value = jnp.asarray(frozen[name])
+            elif name in frozen:
+                places = np.flatnonzero(~masks[name])
+                value = jnp.ravel(leaf).at[places].set(frozen[name]).reshape(leaf.shape)
+            values.append(value)
+        # Flattening sorts dictionaries; the network's own order is what counts layers.
+        return _like(params, jax.tree.unflatten(treedef, values))
+
+    return network._replace(init=init)
+
+
+def _like(template: PyTree, tree: PyTree) -> PyTree:
+    """The same tree with the keys of its dictionaries in the template's order."""
+    if isinstance(tree, dict):
+        return {name: _like(template[name], tree[name]) for name in template}
+    return tree
+
+
+def _require_weights(
+    folder: Path, network: Network, masks: dict[str, Any], frozen: dict[str, Any], saved: dict[str, Any]
+) -> None:
+    """Refuse a network whose weights are not those that were saved, naming the first.
+
+    By shapes alone, before anything of their size is made.
+    """
+    try:
+        shapes = jax.eval_shape(network.init, jax.random.key(0))
+    except Exception as error:
+        raise CheckpointError(
+            f"the network of {folder} cannot be made again: {type(error).__name__}: {error}"
+        ) from error
+    own = {name: leaf.shape for name, leaf in _named(shapes)}
     for path, chosen in masks.items():
         if path not in own:
             raise CheckpointError(
@@ -293,15 +460,34 @@ def _require_random_weights(folder: Path, network: Network, masks: dict[str, Any
                 f"the weight {path!r} has shape {chosen.shape} in {folder}, but {own[path]} in the "
                 "network."
             )
+        if chosen.dtype != bool or not chosen.any():
+            raise CheckpointError(f"{folder} does not say which entries of {path!r} are random.")
+    for path in own:
+        if path not in masks and path not in frozen and f"psi/network/{path}" not in saved:
+            raise CheckpointError(f"{folder} holds no weight {path!r}, which the model has.")
+    for path, value in frozen.items():
+        if path not in own or (path not in masks and own[path] != value.shape):
+            raise CheckpointError(
+                f"{folder} holds the frozen weight {path!r} of shape {value.shape}, but the network has "
+                + ("none of that name." if path not in own else f"one of shape {own[path]}.")
+            )
 
 
 def _named(tree: PyTree) -> list[tuple[str, Any]]:
     with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in with_paths]
+    return [(_name(path), leaf) for path, leaf in with_paths]
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _posterior(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterior:
+    for name in ("particles/values", "particles/log_weights"):
+        if name not in arrays:
+            raise CheckpointError(f"{folder} holds no {name!r}, so there is no posterior in it.")
     particles = Particles(arrays["particles/values"], arrays["particles/log_weights"])
+    _require_cloud(folder, particles)
     members = particles.log_weights.shape[:-1]
     like = jax.eval_shape(lambda key: model.init(key).psi, jax.random.key(0))
     named = {f"psi/{name}": leaf for name, leaf in _named(like)}
@@ -326,13 +512,74 @@ def _posterior(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterior:
             f"model has {model.split.dim}: another likelihood."
         )
     psi = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(saved[name]) for name in named])
-    return Posterior(psi, jax.tree.map(jnp.asarray, particles))
+    posterior = Posterior(psi, jax.tree.map(jnp.asarray, particles))
+    _require_sound(posterior, f"the posterior in {folder}")
+    return posterior
 
 
-def _history(arrays: dict[str, Any]) -> History:
+def _require_cloud(folder: Path, particles: Particles) -> None:
+    """Refuse particles that are not as many as their weights, or not of this process's precision."""
+    values, log_weights = particles
+    kind = jnp.result_type(float)
+    if values.ndim not in (2, 3) or values.shape[:-1] != log_weights.shape or log_weights.size == 0:
+        raise CheckpointError(
+            f"the particles in {folder} have shape {values.shape}, their weights {log_weights.shape}."
+        )
+    if (values.dtype, log_weights.dtype) != (kind, kind):
+        raise CheckpointError(
+            f"the particles in {folder} are {values.dtype} and their weights {log_weights.dtype}, but "
+            f"JAX computes in {kind} here."
+        )
+
+
+def _require_sound(posterior: Posterior, what: str) -> None:
+    """Refuse a posterior with NaN or infinity in what counts; a particle of weight zero may hold it."""
+    values, log_weights = map(np.asarray, posterior.particles)
+    counts = log_weights > -np.inf
+    with np.errstate(over="ignore"):
+        total = np.exp(log_weights.astype(float)).sum()
+    if not abs(total - 1.0) < 0.01:
+        raise CheckpointError(f"{what} has weights that sum to {total:.4g}, not to 1.")
+    members = counts.any(axis=-1)
+    psi = [np.asarray(leaf)[members] if members.ndim else np.asarray(leaf) for leaf in _psi(posterior)]
+    if not all(np.isfinite(part).all() for part in [values[counts], *psi]):
+        raise CheckpointError(f"{what} is NaN or infinite in places; train again.")
+
+
+def _psi(posterior: Posterior) -> list[Any]:
+    leaves = jax.tree.leaves(posterior.psi)
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def _history(folder: Path, arrays: dict[str, Any]) -> History | None:
+    if not arrays:
+        return None
+    nothing = np.zeros((0, 0))
+    names = ("eval_steps", "validation_nlpd", "best_step")
+    steps, scores, best = (np.asarray(arrays.get(name, nothing)) for name in names)
+    if (steps.ndim, scores.ndim, best.ndim) != (1, 1, 0) or best.dtype.kind not in "iu":
+        raise CheckpointError(f"the history in {folder} is not whole.")
+    if len(scores) not in (0, len(steps)) or not 0 <= best < 2**62:
+        raise CheckpointError(f"the history in {folder} contradicts itself.")
     return History(
-        metrics=_under(arrays, "metrics"),
-        eval_steps=arrays["eval_steps"],
-        validation_nlpd=arrays["validation_nlpd"],
-        best_step=int(arrays["best_step"]),
+        _under(arrays, "metrics"), steps, scores, int(best), _departure(_under(arrays, "departure"))
     )
+
+
+def _target_scale(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:
+    if not arrays:
+        return None
+    log = arrays.get("log", np.zeros((), bool))
+    if log.dtype != bool or log.ndim:
+        raise CheckpointError(f"the target scale in {folder} does not say whether of logarithms.")
+    scale = TargetScale(arrays.get("shift"), arrays.get("scale"), bool(log))
+    for part in scale[:2]:
+        if part is None or part.dtype.kind not in "iuf" or part.ndim > 1 or not np.isfinite(part).all():
+            raise CheckpointError(f"the target scale in {folder} is not one of finite numbers.")
+    if not (scale.scale > 0).all():
+        raise CheckpointError(f"the target scale in {folder} is not positive.")
+    return scale
+
+
+def _departure(arrays: dict[str, Any]) -> Departure | None:
+    return Departure(**{name: value.item() for name, value in arrays.items()}) if arrays else None

@@ -22,8 +22,8 @@ from partialbayes.errors import CheckpointError
 from partialbayes.parallel._hosts import is_shared, to_numpy
 
 FORMAT = "partialbayes"
-VERSION = 1
-"""Raised when the layout of files changes; older ones stay readable."""
+VERSION = 2
+"""Raised when the layout of files changes."""
 
 
 def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> None:
@@ -45,11 +45,12 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
     arrays = {name: to_numpy(leaf) for name, leaf in leaves}
     if any(is_shared(leaf) for _, leaf in leaves) and jax.process_index() > 0:
         return  # all bring what they have, one writes
+    text = json.dumps(description)
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
-        "checksum": _checksum(arrays),
-        "description": json.dumps(description),
+        "checksum": _checksum(arrays, text),
+        "description": text,
     }
     content = save(arrays, metadata)
     try:
@@ -76,7 +77,12 @@ def load_tree(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             another structure; the message names the first leaf that differs.
     """
     arrays, description = read_file(path)
-    leaves = []
+    return as_tree(path, arrays, like), description
+
+
+def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
+    """The arrays of a file as a pytree of a known structure; see `load_tree`."""
+    arrays, leaves = dict(arrays), []
     for name, leaf in _named_leaves(like):
         if name not in arrays:
             raise CheckpointError(
@@ -96,12 +102,12 @@ def load_tree(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
             f"{path} holds {sorted(arrays)[0]!r}, which this run does not have: it was written by "
             "another algorithm, network or subset."
         )
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), description
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays of a file by name, and its description, after all checks of the file itself."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     path = Path(path)
     if not path.is_file():
@@ -110,21 +116,27 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except Exception as error:  # whatever the reader raises, it is the file
         raise CheckpointError(
             f"{path} is not a readable checkpoint ({error}); it may be truncated or something else."
         ) from error
     if metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a safetensors file, but not one of partialbayes.")
     version = metadata.get("version", "")
-    if not version.isdigit() or int(version) > VERSION:
+    if version != str(VERSION):
         raise CheckpointError(
-            f"{path} has version {version!r}, but this library reads up to {VERSION}; "
-            "update partialbayes."
+            f"{path} has version {version!r}, but this library reads version {VERSION}; "
+            "update partialbayes, or make the file again."
         )
-    if metadata.get("checksum") != _checksum(arrays):
+    if metadata.get("checksum") != _checksum(arrays, metadata.get("description", "")):
         raise CheckpointError(f"{path} has been altered or damaged: its checksum does not match.")
-    return arrays, json.loads(metadata["description"])
+    try:
+        description = json.loads(metadata.get("description", ""))
+    except (ValueError, RecursionError):
+        description = None
+    if not isinstance(description, dict):
+        raise CheckpointError(f"{path} has been altered or damaged: it has no description.")
+    return arrays, description
 
 
 def fingerprint(tree: PyTree) -> str:
@@ -150,8 +162,8 @@ def _as_key(array: Any, like: Any) -> Any:
     return jax.random.wrap_key_data(array) if _is_key(like) else array
 
 
-def _checksum(arrays: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
+def _checksum(arrays: dict[str, Any], description: str = "") -> str:
+    digest = hashlib.sha256(description.encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())

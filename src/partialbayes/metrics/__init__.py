@@ -16,18 +16,44 @@ from partialbayes.metrics._calibration import (
 from partialbayes.metrics._classification import accuracy, auroc, brier
 from partialbayes.metrics._crps import crps, normal_mixture_crps, sample_crps
 from partialbayes.metrics._evaluate import evaluate, over_particles
-from partialbayes.metrics._regression import interval_coverage, interval_width, mae, nlpd, pit, rmse
+from partialbayes.metrics._outside import (
+    RiskCoverage,
+    Selective,
+    aupr,
+    aurc,
+    energy,
+    feature_density,
+    fpr95,
+    risk_coverage,
+    selective,
+)
+from partialbayes.metrics._regression import (
+    interval_coverage,
+    interval_width,
+    mae,
+    nlpd,
+    pit,
+    r_squared,
+    rmse,
+)
 
 __all__ = [
     "Reliability",
+    "RiskCoverage",
+    "Selective",
     "accuracy",
     "adaptive_calibration_error",
+    "aupr",
+    "aurc",
     "auroc",
     "brier",
     "classwise_calibration_error",
     "crps",
+    "energy",
     "evaluate",
     "expected_calibration_error",
+    "feature_density",
+    "fpr95",
     "interval_coverage",
     "interval_width",
     "mae",
@@ -35,7 +61,10 @@ __all__ = [
     "normal_mixture_crps",
     "over_particles",
     "pit",
+    "r_squared",
     "reliability",
+    "risk_coverage",
     "rmse",
     "sample_crps",
+    "selective",
 ]

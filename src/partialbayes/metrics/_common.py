@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from partialbayes.prediction._predictive import Predictive
+from partialbayes.types import Scalar
 
 AnyArray: TypeAlias = Array | np.ndarray
 Prediction: TypeAlias = Predictive | AnyArray
 """What a score takes: a `Predictive`, or the array it would be asked for."""
 Interval: TypeAlias = Predictive | tuple[AnyArray, AnyArray]
 """A `Predictive`, or the lower and upper ends of its intervals."""
+Score: TypeAlias = Scalar | float
+"""A number of JAX; or of NumPy, where the predictions are."""
 
 
 def mean_of(prediction: Prediction) -> AnyArray:
@@ -32,9 +36,15 @@ def interval_of(prediction: Interval, coverage: float) -> tuple[AnyArray, AnyArr
     return prediction.interval(coverage) if isinstance(prediction, Predictive) else prediction
 
 
-def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Array, Array]:
-    """Predictions and targets of the same shape; targets may have a trailing axis of one."""
-    values, targets = jnp.asarray(values), jnp.asarray(targets)
+def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Any, Any]:
+    """Predictions and targets of the same shape; targets may have a trailing axis of one.
+
+    Both of NumPy where the predictions are: in double precision, as units were restored in.
+    """
+    if isinstance(values, np.ndarray) and not isinstance(targets, jax.core.Tracer):
+        values, targets = np.asarray(values, float), np.asarray(targets, float)
+    else:
+        values, targets = jnp.asarray(values), jnp.asarray(targets)
     if targets.shape == (*values.shape, 1):
         targets = targets[..., 0]
     if values.shape != targets.shape:

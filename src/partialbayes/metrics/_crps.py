@@ -8,17 +8,20 @@ mixture of normals, with A(m, s²) = E|N(m, s²)| = 2 s φ(m/s) + m (2 Φ(m/s) �
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Num
 
-from partialbayes.metrics._common import AnyArray, align
+from partialbayes.metrics._common import AnyArray, Score, align
 from partialbayes.prediction._predictive import Predictive
-from partialbayes.types import Scalar
+from partialbayes.weights import uniform_log_weights
 
 
-def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scalar:
-    """Mean CRPS of the mixture: exact for normal noise, otherwise from weighted samples.
+def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score:
+    """Mean CRPS of the mixture: exact for normal noise, otherwise from samples.
 
     The continuous ranked probability score of y is ∫ (F(z) − 1[z ≥ y])² dz, in the units of y; of a
     single point it is the absolute error.
@@ -41,13 +44,24 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Scala
     """
     if predictive.model.likelihood.is_classification:
         raise ValueError("crps is for targets that are numbers, and these are classes; use brier.")
-    if predictive.model.likelihood.is_gaussian:
+    scale = predictive.target_scale
+    if scale is not None and not scale.log:
+        # In units of training, where single precision is enough, then back.
+        _, targets = align("mean", predictive.mean, targets)
+        each = _each(replace(predictive, target_scale=None), scale.apply(targets))
+        return float(np.mean(np.asarray(scale.scale, float) * np.asarray(each, float)))
+    return jnp.mean(_each(predictive, targets))
+
+
+def _each(predictive: Predictive, targets: AnyArray) -> Array:
+    """The CRPS of every target."""
+    if predictive.model.likelihood.is_gaussian and predictive.target_scale is None:
         means, variances, log_weights = predictive.components()
         _, targets = align("mean", means[0], targets)
-        return jnp.mean(normal_mixture_crps(means, variances, log_weights, targets))
-    samples, log_weights = predictive.weighted_samples(jax.random.key(0))
+        return normal_mixture_crps(means, variances, log_weights, targets)
+    samples = predictive.even_sample(jax.random.key(0))
     _, targets = align("samples", samples[0], targets)
-    return jnp.mean(sample_crps(samples, log_weights, targets))
+    return sample_crps(samples, uniform_log_weights(samples.shape[0]), targets)
 
 
 @jax.jit

@@ -18,13 +18,21 @@ from partialbayes.metrics._calibration import (
     expected_calibration_error,
 )
 from partialbayes.metrics._classification import accuracy, brier
+from partialbayes.metrics._common import Score
 from partialbayes.metrics._crps import crps
-from partialbayes.metrics._regression import interval_coverage, interval_width, mae, nlpd, rmse
+from partialbayes.metrics._regression import (
+    interval_coverage,
+    interval_width,
+    mae,
+    nlpd,
+    r_squared,
+    rmse,
+)
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
 
-def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive, targets: Any) -> Scalar:
+def over_particles(metric: Callable[[Any, Any], Score], predictive: Predictive, targets: Any) -> Score:
     """Σ_j w_j metric(what particle j predicts, targets), as in the paper's tables.
 
     That of the mixture is usually better, and is what one would use: an average of predictions
@@ -33,7 +41,7 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
     Args:
         metric: Of means, or class probabilities, and targets: `rmse`, `mae`, `accuracy`, `brier`,
             `expected_calibration_error`, or a function of your own in JAX; it is compiled, once for each
-            function.
+            function, unless units are restored, which is done in NumPy.
         predictive: From `predict`.
         targets: What was observed.
 
@@ -49,12 +57,15 @@ def over_particles(metric: Callable[[Any, Any], Scalar], predictive: Predictive,
         True
     """
     means, _, log_weights = predictive.components()
+    if isinstance(means, np.ndarray):
+        each = [float(metric(mean, np.asarray(targets))) for mean in means]
+        return float(np.exp(np.asarray(log_weights, float)) @ each)
     return _average(metric, means, log_weights, jnp.asarray(targets))
 
 
 @partial(jax.jit, static_argnames=("metric",))
 def _average(
-    metric: Callable[[Any, Any], Scalar],
+    metric: Callable[[Any, Any], Score],
     means: Float[Array, "particle ..."],
     log_weights: Float[Array, " particle"],
     targets: Array,
@@ -99,6 +110,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         scores |= {
             "rmse": rmse(predictive, observed),
             "mae": mae(predictive, observed),
+            "r2": r_squared(predictive, observed),
             "crps": crps(predictive, observed),
             "coverage": interval_coverage(interval, observed),
             "width": interval_width(interval),

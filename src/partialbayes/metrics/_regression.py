@@ -7,7 +7,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from partialbayes.metrics._common import AnyArray, Interval, Prediction, align, interval_of, mean_of
+from partialbayes.metrics._common import (
+    AnyArray,
+    Interval,
+    Prediction,
+    Score,
+    align,
+    interval_of,
+    mean_of,
+)
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
@@ -34,7 +42,7 @@ def nlpd(predictive: Predictive, targets: Any) -> Scalar:
     return -jnp.mean(predictive.log_density(targets))
 
 
-def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scalar:
+def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
     """Root mean squared error of the predictive mean.
 
     Args:
@@ -53,10 +61,31 @@ def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scala
         1.4142135381698608
     """
     mean, targets = align("mean", mean_of(predictive), targets)
-    return jnp.sqrt(jnp.mean(jnp.square(mean - targets)))
+    squares = (mean - targets) ** 2
+    return squares.mean() ** 0.5
 
 
-def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scalar:
+def r_squared(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
+    """R² = 1 − Σ (y − mean)² / Σ (y − ȳ)², the share of the targets' variance that is explained.
+
+    One is perfect; zero is no better than the mean ȳ of these very targets.
+
+    Args:
+        predictive: From `predict`, or predictive means.
+        targets: What was observed.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> float(pb.metrics.r_squared(np.array([1.0, 2.0]), np.array([1.0, 3.0])))
+        0.5
+    """
+    mean = predictive.mean if isinstance(predictive, Predictive) else predictive
+    mean, targets = align("mean", mean, targets)
+    left = jnp.sum(jnp.square(mean - targets))
+    return 1.0 - left / jnp.sum(jnp.square(targets - jnp.mean(targets)))
+
+
+def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
     """Mean absolute error of the predictive median, which makes it smallest.
 
     Args:
@@ -76,12 +105,12 @@ def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Scalar
     """
     predicted = predictive.quantile(0.5) if isinstance(predictive, Predictive) else predictive
     predicted, targets = align("predicted", predicted, targets)
-    return jnp.mean(jnp.abs(predicted - targets))
+    return abs(predicted - targets).mean()
 
 
 def interval_coverage(
     predictive: Interval, targets: Num[AnyArray, "example ..."], coverage: float = 0.9
-) -> Scalar:
+) -> Score:
     """Share of targets inside their central intervals, ends included.
 
     Args:
@@ -104,10 +133,10 @@ def interval_coverage(
     ends = interval_of(predictive, coverage)
     low, targets = align("low", ends[0], targets)
     high, _ = align("high", ends[1], targets)
-    return jnp.mean((low <= targets) & (targets <= high), dtype=low.dtype)
+    return ((low <= targets) & (targets <= high)).mean(dtype=low.dtype)
 
 
-def interval_width(predictive: Interval, coverage: float = 0.9) -> Scalar:
+def interval_width(predictive: Interval, coverage: float = 0.9) -> Score:
     """Mean width of central intervals: of two that cover as much, the narrower is better.
 
     Args:
@@ -123,7 +152,7 @@ def interval_width(predictive: Interval, coverage: float = 0.9) -> Scalar:
         2.0
     """
     low, high = align("low", *interval_of(predictive, coverage))
-    return jnp.mean(high - low)
+    return (high - low).mean()
 
 
 def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[Array, "example ..."]:

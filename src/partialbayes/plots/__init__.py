@@ -6,7 +6,7 @@ Of the package they may import everything up to `analysis`.
 """
 
 from partialbayes.plots._advice import advice
-from partialbayes.plots._calibration import coverage, pit, reliability
+from partialbayes.plots._calibration import coverage, pit, reliability, risk_coverage
 from partialbayes.plots._particles import flow, marginals, pairs
 from partialbayes.plots._predictions import (
     decision_boundary,
@@ -27,6 +27,7 @@ __all__ = [
     "predicted_against_observed",
     "predictive_bands",
     "reliability",
+    "risk_coverage",
     "trace",
     "training",
     "validation",

@@ -17,9 +17,10 @@ def advice(found: SubsetComparison, ax: Any = None) -> Any:
 
     Example:
         >>> import partialbayes as pb
+        >>> nan, biases = float("nan"), pb.subsets.biases()
         >>> rows = [
-        ...     pb.analysis.Candidate("biases", pb.subsets.biases(), 31, 1.2, 0.1, 0.0, 0.0, -99.0, 3.0),
-        ...     pb.analysis.Candidate("none (MAP)", None, 0, 1.4, 0.1, 0.2, 0.05, float("nan"), 1.0),
+        ...     pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.5, 3.0),
+        ...     pb.analysis.Candidate("none (MAP)", None, 0, 1.4, 0.1, 0.2, 0.05, nan, nan, 1.0),
         ... ]
         >>> ax = pb.plots.advice(pb.analysis.SubsetComparison(tuple(rows), rows[0]))
     """

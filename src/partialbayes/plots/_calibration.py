@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,45 @@ def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None)
     return ax
 
 
+def risk_coverage(uncertainty: Any, losses: Any, risk: float | None = None, ax: Any = None) -> Any:
+    """The risk of the answers given, against the share of inputs that are answered.
+
+    Args:
+        uncertainty: One number per input.
+        losses: What each answer costs: 1 for a wrong class, or a squared error.
+        risk: A wanted risk, to mark how many inputs can be answered at it.
+        ax: Matplotlib axes to draw on.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> wrong = np.array([0.0, 1.0, 0.0, 0.0])
+        >>> ax = pb.plots.risk_coverage(np.array([0.1, 0.9, 0.2, 0.3]), wrong, risk=0.1)
+    """
+    curve = metrics.risk_coverage(np.asarray(uncertainty), np.asarray(losses))
+    area = metrics.aurc(np.asarray(uncertainty), np.asarray(losses))
+    ax = style.axes(ax, size=(4.6, 3.4))
+    ax.plot(curve.coverage, curve.risk, color=style.BLUE)
+    if risk is not None:
+        rule = metrics.selective(np.asarray(uncertainty), np.asarray(losses), risk)
+        ax.axhline(risk, color=style.SKY, linewidth=1.0)
+        ax.plot([rule.coverage], [rule.risk], "o", color=style.BLUE)
+        ax.annotate(
+            f"answers {100 * rule.coverage:.0f} %", (rule.coverage, rule.risk), ha="right", va="bottom"
+        )
+    ax.set(
+        xlabel="share answered",
+        ylabel="risk",
+        xlim=(0, 1.02),
+        title=f"Risk and coverage, AURC {float(area):.3g}",
+    )
+    return ax
+
+
 def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
     """Share of targets inside central intervals, against the share that should be.
+
+    Intervals of counts cannot have every coverage: a count at the end of one is inside by the share of
+    its probability that is.
 
     Args:
         predictive: From `predict`, of numbers.
@@ -57,12 +95,10 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
         >>> ax = pb.plots.coverage(pb.predict(model, posterior, x), x)
     """
-    values = np.ravel(metrics.pit(predictive, np.asarray(targets)))
-    # A target is inside the central interval of coverage c just where |2 F(y) − 1| ≤ c.
-    inside = np.sort(np.abs(2.0 * values - 1.0))
+    low, high = _ranks(predictive, targets)
     nominal = np.linspace(0.0, 1.0, 101)
-    observed = np.searchsorted(inside, nominal, side="right") / len(inside)
-    spread = 1.96 * np.sqrt(nominal * (1.0 - nominal) / len(inside))
+    observed = np.array([_share_within(low, high, 0.5 - c / 2, 0.5 + c / 2).mean() for c in nominal])
+    spread = 1.96 * np.sqrt(nominal * (1.0 - nominal) / len(low))
     ax = style.axes(ax, size=(4.0, 3.8))
     ax.fill_between(
         nominal,
@@ -84,6 +120,8 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
 def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) -> Any:
     """Histogram of F(y): flat if calibrated, a hump if too wide, a bowl if too narrow.
 
+    A count is spread evenly from F(y − 1) to F(y) (Czado, Gneiting and Held 2009).
+
     Args:
         predictive: From `predict`, of numbers.
         targets: What was observed.
@@ -98,14 +136,36 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
         >>> ax = pb.plots.pit(pb.predict(model, posterior, x), x)
     """
-    values = np.ravel(metrics.pit(predictive, np.asarray(targets)))
+    low, high = _ranks(predictive, targets)
     ax = style.axes(ax)
-    expected = len(values) / bins
-    ax.hist(values, np.linspace(0, 1, bins + 1), color=style.SKY, edgecolor="white", linewidth=1.0)
+    expected = len(low) / bins
+    edges = np.linspace(0, 1, bins + 1)
+    if predictive.model.likelihood.kind == "count":
+        parts = [_share_within(low, high, *ends).sum() for ends in itertools.pairwise(edges)]
+        values, weights = edges[:-1], np.array(parts)
+    else:
+        values, weights = high, np.ones_like(high)
+    ax.hist(values, edges, weights=weights, color=style.SKY, edgecolor="white", linewidth=1.0)
     ax.axhline(expected, color=style.INK, linewidth=1.0, linestyle="--")
     ax.set(xlabel="F(y); dashed: if calibrated", ylabel="examples", xlim=(0, 1))
     ax.set_title("Probability integral transform")
     return ax
+
+
+def _ranks(predictive: Predictive, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+    """From where to where F rises at each target: one number twice, but for counts."""
+    targets = np.asarray(targets)
+    high = np.ravel(predictive.cdf(targets))
+    if predictive.model.likelihood.kind != "count":
+        return high, high
+    return np.ravel(predictive.cdf(targets - 1)), high
+
+
+def _share_within(low: np.ndarray, high: np.ndarray, begin: float, end: float) -> np.ndarray:
+    """How much of each rise from ``low`` to ``high`` lies between ``begin`` and ``end``."""
+    part = np.clip(np.minimum(high, end) - np.maximum(low, begin), 0.0, None)
+    within = (begin <= high) & (high <= end)
+    return np.where(high > low, part / np.where(high > low, high - low, 1.0), within)
 
 
 def _diagonal(ax: Any) -> None:

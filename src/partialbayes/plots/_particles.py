@@ -131,7 +131,7 @@ def flow(
 
     Example:
         >>> import jax, partialbayes as pb
-        >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., callbacks=[seen]) fills it
+        >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., run=pb.Run(callbacks=[seen]))
         >>> for step in (100, 200):
         ...     values = jax.random.normal(jax.random.key(step), (50, 2))
         ...     particles = pb.types.Particles(values, jax.numpy.full(50, -3.9))
@@ -141,7 +141,7 @@ def flow(
         2
     """
     if not snapshots.steps:
-        raise ValueError("snapshots holds none; was it passed to fit in callbacks=, for enough steps?")
+        raise ValueError("snapshots holds none; was it among the callbacks of Run, for enough steps?")
     count = min(panels, len(snapshots.steps))
     chosen = np.unique(np.linspace(0, len(snapshots.steps) - 1, count).round().astype(int))
     clouds = [_flat(snapshots.posteriors[index].particles) for index in chosen]

@@ -19,18 +19,21 @@ def predictive_bands(
     predictive: Predictive,
     data: Any = None,
     coverages: Sequence[float] = (0.5, 0.9),
+    output: int | None = None,
     ax: Any = None,
 ) -> Any:
     """Mean and central intervals along a single input, with the data.
 
     Args:
-        predictive: From `predict`, at inputs of one column and with one target.
+        predictive: From `predict`, at inputs of one column.
         data: A pair ``(inputs, targets)`` to show as points.
         coverages: Of the intervals.
+        output: Which of several targets to draw, counted from 0.
         ax: Matplotlib axes to draw on.
 
     Raises:
-        ValueError: There is more than one target, or more than one input column.
+        ValueError: There are several targets and ``output`` is none of them, or there is more than one
+            input column.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -41,20 +44,29 @@ def predictive_bands(
         >>> ax = pb.plots.predictive_bands(pb.predict(model, posterior, x), (x, x))
     """
     inputs = _column(predictive.inputs)
-    if predictive.mean.ndim != 1:
-        raise ValueError(f"the predictive has targets of shape {predictive.mean.shape}; one is needed.")
+    number = 1 if predictive.mean.ndim == 1 else predictive.mean.shape[1]
+    if predictive.mean.ndim > 2 or not (output in range(number) or (output is None and number == 1)):
+        raise ValueError(
+            f"output must be one of 0 to {number - 1}, not {output!r}: the predictive has targets of "
+            f"shape {predictive.mean.shape}."
+        )
+
+    def chosen(values: Any) -> Any:
+        array = np.asarray(values)
+        return array if array.ndim == 1 else array[:, output or 0]
+
     ax = style.axes(ax)
     order = np.argsort(inputs)
     across = inputs[order]
     widest_first = sorted(coverages, reverse=True)
     for index, coverage in enumerate(widest_first):
-        low, high = (np.asarray(bound)[order] for bound in predictive.interval(coverage))
+        low, high = (chosen(bound)[order] for bound in predictive.interval(coverage))
         alpha = 0.25 + 0.3 * index / max(1, len(widest_first) - 1)
         label = f"{100 * coverage:g} % interval"
         ax.fill_between(across, low, high, color=style.SKY, alpha=alpha, linewidth=0, label=label)
-    ax.plot(across, np.asarray(predictive.mean)[order], color=style.BLUE, linewidth=1.6, label="mean")
+    ax.plot(across, chosen(predictive.mean)[order], color=style.BLUE, linewidth=1.6, label="mean")
     if data is not None:
-        points, targets = _column(data[0]), np.ravel(data[1])
+        points, targets = _column(data[0]), chosen(data[1])
         ax.plot(points, targets, ".", color=style.INK, markersize=3.5, alpha=0.7, label="data")
     ax.set(xlabel="input", ylabel="target")
     style.legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, columnspacing=1.0)

@@ -3,8 +3,18 @@
 It may import everything up to `algorithms`.
 """
 
+from partialbayes.prediction._calibrate import calibrate
+from partialbayes.prediction._conformal import conformal_interval, conformal_sets
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 
-__all__ = ["Predictive", "TargetScale", "log_predictive_density", "predict"]
+__all__ = [
+    "Predictive",
+    "TargetScale",
+    "calibrate",
+    "conformal_interval",
+    "conformal_sets",
+    "log_predictive_density",
+    "predict",
+]

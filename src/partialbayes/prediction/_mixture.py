@@ -22,6 +22,7 @@ from partialbayes.prediction._components import (
     over_rows,
     replace_zero_weight_particles,
 )
+from partialbayes.resampling import stratified_indices
 from partialbayes.types import Batch, Chunks, Model, Particles, Phi, Posterior, PRNGKey, Psi
 
 _compiled = partial(jax.jit, static_argnames=("model", "chunks"))
@@ -262,21 +263,24 @@ def sample(
     return draws(model, posterior, chosen, inputs, key_noise, chunks)
 
 
-@partial(jax.jit, static_argnames=("model", "each", "chunks"))
-def weighted_samples(
+@partial(jax.jit, static_argnames=("model", "num", "chunks"))
+def even_sample(
     model: Model,
     posterior: Posterior,
     inputs: PyTree,
     key: PRNGKey,
-    each: int,
+    num: int,
     chunks: Chunks,
-) -> tuple[Float[Array, "draw example ..."], Float[Array, " draw"]]:
-    """As many draws from every particle, which keep its weight, and their log-weights."""
-    posterior = replace_zero_weight_particles(posterior)
-    log_weights = posterior.particles.log_weights.ravel()
-    chosen = jnp.tile(jnp.arange(log_weights.shape[0]), each)
-    drawn = draws(model, posterior, chosen, inputs, key, chunks)
-    return drawn.astype(jnp.result_type(float)), jnp.tile(log_weights - jnp.log(each), each)
+) -> Float[Array, "draw example ..."]:
+    """Draws of new targets from particles spread as evenly as their weights allow.
+
+    As many from every particle, each with its particle's weight, would be worth fewer.
+    """
+    key_component, key_noise = jax.random.split(key)
+    weights = jax.nn.softmax(posterior.particles.log_weights.ravel())
+    chosen = stratified_indices(key_component, weights, num)
+    drawn = draws(model, posterior, chosen, inputs, key_noise, chunks)
+    return drawn.astype(jnp.result_type(float))
 
 
 def draws(

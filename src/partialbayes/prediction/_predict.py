@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
@@ -15,7 +16,8 @@ from partialbayes._utils.checks import (
     require_numeric,
     require_positive,
 )
-from partialbayes.model._batch import as_batch
+from partialbayes._utils.forks import require_not_forked
+from partialbayes.model._batch import as_batch, rows_in_bucket
 from partialbayes.model._partial_bnn import require_chunks
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import DATA, num_parts, put_on_mesh, shard_rows
@@ -23,12 +25,12 @@ from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Chunks, Model, Posterior
+from partialbayes.types import Chunks, Fit, Model, Posterior
 
 
 def predict(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     inputs: PyTree,
     *,
     target_scale: TargetScale | None = None,
@@ -39,7 +41,7 @@ def predict(
 
     Args:
         model: The model that was trained.
-        posterior: From `fit`.
+        posterior: What `fit` returned, or the posterior in it.
         inputs: New inputs, one row per example.
         target_scale: How the training targets were scaled, so that everything comes back in their
             original units.
@@ -55,26 +57,32 @@ def predict(
 
     Raises:
         ValueError: ``inputs`` are not numbers, not finite or have no rows; or ``target_scale`` is
-            given for classes or counts.
+            given for classes or counts, or is not finite and positive.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
-        >>> pb.predict(model, trained.posterior, x).mean.shape
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> pb.predict(model, trained, x).mean.shape
         (8,)
     """
+    require_not_forked()
+    require_instance("model", model, Model, "predict(model, trained, inputs).")
+    posterior = posterior_of(posterior)
     rows = num_rows("inputs", inputs)
     require_numeric("inputs", inputs)
     require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
     mesh = as_mesh(mesh)
     chunks = Chunks() if chunks is None else chunks
+    _require_chunks(chunks)
     if chunks.rows is None and num_parts(mesh, DATA) > 1:
         chunks = chunks._replace(rows=rows)
-    chunks = _fill_in(chunks, model, posterior, rows)
+    chunks = _fill_in(chunks, model, posterior, rows_in_bucket(rows) if mesh is None else rows)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
+        if not np.isfinite(np.asarray(target_scale.shift, float)).all():
+            raise ValueError(f"target_scale.shift must be finite, not {target_scale.shift!r}.")
         if model.likelihood.kind != "real":
             raise ValueError(
                 "target_scale is for real-valued targets; classes and counts have no units."
@@ -86,7 +94,7 @@ def predict(
 
 def log_predictive_density(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any,
     *,
     chunks: Chunks | None = None,
@@ -95,7 +103,7 @@ def log_predictive_density(
 
     Args:
         model: The model that was trained.
-        posterior: From `fit`.
+        posterior: What `fit` returned, or the posterior in it.
         data: A pair ``(inputs, targets)``.
         chunks: How many rows and particles (of every member of an ensemble) to take at a time; what is
             None in it is the model's own (`with_chunks`), or as many as run fast.
@@ -107,20 +115,33 @@ def log_predictive_density(
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
         >>> pb.prediction.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
+    posterior = posterior_of(posterior)
     batch = as_batch(model, data, "data")
     rows = batch.mask.shape[0]
     chunks = _fill_in(Chunks() if chunks is None else chunks, model, posterior, rows)
     return mixture.log_density(model, posterior, batch, chunks)
 
 
-def _fill_in(chunks: Chunks, model: Model, posterior: Posterior, rows: int) -> Chunks:
-    """Return the chunks asked for; those of the model, or such as run fast, where nothing is."""
+def posterior_of(found: Posterior | Fit) -> Posterior:
+    """The posterior, also where the whole result of `fit` is passed."""
+    if isinstance(found, Fit):
+        return found.posterior
+    require_instance("posterior", found, Posterior, "pass what fit returned.")
+    return found
+
+
+def _require_chunks(chunks: Chunks) -> None:
     require_instance("chunks", chunks, Chunks, "for example chunks=Chunks(particles=50, rows=1000).")
     require_chunks(chunks)
+
+
+def _fill_in(chunks: Chunks, model: Model, posterior: Posterior, rows: int) -> Chunks:
+    """Return the chunks asked for; those of the model, or such as run fast, where nothing is."""
+    _require_chunks(chunks)
     return Chunks(
         model.chunks.particles if chunks.particles is None else chunks.particles,
         rows_to_score(model, posterior.particles, rows) if chunks.rows is None else chunks.rows,

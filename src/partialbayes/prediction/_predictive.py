@@ -6,24 +6,27 @@ quantity is one compiled function of `mixture`, in bounded memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import as_key, require_positive_int
+from partialbayes._utils.checks import as_key, num_rows, require_positive_int
 from partialbayes.likelihoods._common import match_shape
-from partialbayes.model._batch import as_batch
+from partialbayes.model._batch import as_batch, rows_in_bucket
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.types import Chunks, Model, Particles, Posterior, PRNGKey, Seed
-from partialbayes.weights import weighted_quantile
+from partialbayes.weights import uniform_log_weights, weighted_quantile
 
 _ENOUGH_SAMPLES = 2000  # where a likelihood has no closed form
+
+Values: TypeAlias = Array | np.ndarray
+"""Of JAX; of NumPy, in double precision, where units are restored."""
 
 
 class Components(NamedTuple):
@@ -35,8 +38,8 @@ class Components(NamedTuple):
         log_weights: Of the particles.
     """
 
-    mean: Float[Array, "component example ..."]
-    variance: Float[Array, "component example ..."]
+    mean: Float[Values, "component example ..."]
+    variance: Float[Values, "component example ..."]
     log_weights: Float[Array, " component"]
 
 
@@ -45,13 +48,14 @@ class Predictive:
     """The predictive mixture at some inputs, in the original units of the targets.
 
     Made by `predict`. Arrays have one row per input, and the outputs after that; a single output
-    has no axis of its own. Moments are computed once, at first use.
+    has no axis of its own. Moments are computed once, at first use. With a ``target_scale`` units are
+    restored on the host, in double precision, and arrays are NumPy's.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
         >>> predictive = pb.predict(model, trained.posterior, x)
         >>> low, high = predictive.interval(0.9)
         >>> bool((low < high).all())
@@ -65,39 +69,118 @@ class Predictive:
     chunks: Chunks = Chunks()  # noqa: RUF009
 
     def __repr__(self) -> str:
-        rows, particles = jax.tree.leaves(self.inputs)[0].shape[0], self.posterior.particles
+        rows, particles = self._rows, self.posterior.particles
         return f"Predictive(rows={rows}, particles={particles.log_weights.size})"
+
+    def _repr_html_(self) -> str:
+        """The first rows, as a notebook shows them."""
+        rows = min(5, jax.tree.leaves(self.inputs)[0].shape[0])
+        few = replace(self, inputs=jax.tree.map(lambda leaf: leaf[:rows], self.inputs))
+        if self.model.likelihood.is_classification:
+            shown = np.asarray(few.probabilities).reshape(rows, -1)[:, :8]
+            names = [f"P(class {place})" for place in range(shown.shape[1])]
+        else:
+            parts = (few.mean, few.std)
+            shown = np.concatenate([np.asarray(part).reshape(rows, -1)[:, :4] for part in parts], axis=1)
+            names = [name for name in ("mean", "std") for _ in range(shown.shape[1] // 2)]
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{value:.4g}</td>" for value in row) + "</tr>" for row in shown
+        )
+        return f"<p>{self!r}, the first {rows}:</p><table><tr>{head}</tr>{body}</table>"
+
+    @property
+    def _rows(self) -> int:
+        return int(jax.tree.leaves(self.inputs)[0].shape[0])
+
+    @property
+    def _bucket(self) -> int:
+        """How many rows to compute at; rows of vectors are cheap, and few of them share one program."""
+        vectors = all(leaf.ndim == 2 for leaf in jax.tree.leaves(self.inputs))
+        return rows_in_bucket(max(self._rows, 64) if vectors else self._rows)
+
+    @cached_property
+    def _padded(self) -> PyTree:
+        """The inputs, their last row repeated up to a number of rows that many others share.
+
+        A program is compiled for each number of rows; everything is computed at the padded ones, and
+        the rows asked for are cut out on the host.
+        """
+        leaves = jax.tree.leaves(self.inputs)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self.inputs
+        if any(isinstance(leaf, jax.Array) and len(leaf.devices()) > 1 for leaf in leaves):
+            return self.inputs
+        return jax.tree.map(self._pad, self.inputs)
+
+    def _pad(self, leaf: Any) -> Array:
+        array = np.asarray(leaf)
+        missing = self._bucket - len(array)
+        return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
+
+    def _cut(self, values: Array, axis: int = 0) -> Array:
+        """The rows that were asked for."""
+        if self._padded is self.inputs or values.shape[axis] == self._rows:
+            return values
+        # By device_put: jnp.asarray compiles a program for each shape.
+        return jax.device_put(np.asarray(values)[(slice(None),) * axis + (slice(self._rows),)])
+
+    def _take(self, values: Values, index: int) -> Values:
+        if isinstance(values, np.ndarray) or self._padded is self.inputs:
+            return values[index]
+        return jax.device_put(np.asarray(values)[index])
 
     @cached_property
     def _moments(self) -> mixture.MixtureMoments:
-        mean, aleatoric, epistemic = mixture.moments(*self._mixture, self.chunks)
-        square = jnp.square(self._scale(mean))
-        return mixture.MixtureMoments(self._restore(mean), square * aleatoric, square * epistemic)
+        """In the units of training, at the padded rows."""
+        return mixture.moments(*self._mixture, self.chunks)
+
+    @cached_property
+    def _log_moments(self) -> mixture.MixtureMoments:
+        """Where logarithms were trained on: of the targets themselves."""
+        means, variances, log_weights = self.components()
+        arrays = _library(means)
+        weights = arrays.exp(arrays.asarray(log_weights))
+        mean = arrays.tensordot(weights, means, 1)
+        between = arrays.tensordot(weights, arrays.square(means - mean[None]), 1)
+        return mixture.MixtureMoments(mean, arrays.tensordot(weights, variances, 1), between)
 
     @property
-    def mean(self) -> Float[Array, "example ..."]:
+    def mean(self) -> Float[Values, "example ..."]:
         """Σ_j w_j E[y | φ_j]; of classes the probability of class one, or of each class."""
-        return self._moments.mean
+        if self._is_log:
+            return self._log_moments.mean
+        return self._restore(self._cut(self._moments.mean))
 
     @property
-    def variance(self) -> Float[Array, "example ..."]:
+    def variance(self) -> Float[Values, "example ..."]:
         """Total variance, aleatoric plus epistemic."""
-        return self._moments.aleatoric_variance + self._moments.epistemic_variance
+        moments = self._log_moments if self._is_log else self._moments
+        total = moments.aleatoric_variance + moments.epistemic_variance
+        return total if self._is_log else self._stretch(self._cut(total), 2)
 
     @property
-    def std(self) -> Float[Array, "example ..."]:
+    def std(self) -> Float[Values, "example ..."]:
         """Standard deviation."""
-        return jnp.sqrt(self.variance)
+        if self._is_log:
+            return _library(self.variance).sqrt(self.variance)
+        moments = self._moments
+        total = moments.aleatoric_variance + moments.epistemic_variance
+        return self._stretch(self._cut(jnp.sqrt(total)), 1)
 
     @property
-    def aleatoric_variance(self) -> Float[Array, "example ..."]:
+    def aleatoric_variance(self) -> Float[Values, "example ..."]:
         """Σ_j w_j Var[y | φ_j]: the noise that stays however much data there is."""
-        return self._moments.aleatoric_variance
+        if self._is_log:
+            return self._log_moments.aleatoric_variance
+        return self._stretch(self._cut(self._moments.aleatoric_variance), 2)
 
     @property
-    def epistemic_variance(self) -> Float[Array, "example ..."]:
+    def epistemic_variance(self) -> Float[Values, "example ..."]:
         """Variance between particles of E[y | φ_j]: the part more data would remove."""
-        return self._moments.epistemic_variance
+        if self._is_log:
+            return self._log_moments.epistemic_variance
+        return self._stretch(self._cut(self._moments.epistemic_variance), 2)
 
     @cached_property
     def _classes(self) -> mixture.Classes:
@@ -111,22 +194,22 @@ class Predictive:
     @property
     def probabilities(self) -> Float[Array, "example ... class"]:
         """Of each class, along the last axis; two of them for a Bernoulli likelihood."""
-        return self._classes.probabilities
+        return self._cut(self._classes.probabilities)
 
     @property
     def entropy(self) -> Float[Array, "example ..."]:
         """Entropy of the class probabilities in nats: expected entropy plus mutual information."""
-        return jax.scipy.special.entr(self._classes.probabilities).sum(axis=-1)
+        return self._cut(jax.scipy.special.entr(self._classes.probabilities).sum(axis=-1))
 
     @property
     def expected_entropy(self) -> Float[Array, "example ..."]:
         """Σ_j w_j H[y | φ_j], the aleatoric part."""
-        return self._classes.expected_entropy
+        return self._cut(self._classes.expected_entropy)
 
     @property
     def mutual_information(self) -> Float[Array, "example ..."]:
         """Between the label and φ, the epistemic part: how far the particles disagree."""
-        return self._classes.mutual_information
+        return self._cut(self._classes.mutual_information)
 
     def log_density(self, targets: Any) -> Float[Array, " example"]:
         """Log Σ_j w_j p(y_i | x_i, φ_j; ψ), in the targets' own units.
@@ -134,13 +217,25 @@ class Predictive:
         Args:
             targets: One row per input.
         """
-        data = as_batch(self.model, (self.inputs, self._standardize(targets)), "data")
-        values = mixture.log_density(self.model, self.posterior, data, self.chunks)
+        given = self._standardize(targets)
+        rows = num_rows("data targets", given)
+        if rows != self._rows:
+            raise ValueError(
+                f"data has {self._rows} rows of inputs but {rows} of targets; pass one target per row."
+            )
+        if self._padded is not self.inputs:
+            given = jax.tree.map(self._pad, given)
+        data = as_batch(self.model, (self._padded, given), "data")
+        values = self._cut(mixture.log_density(self.model, self.posterior, data, self.chunks))
         if self.target_scale is None:
             return values
-        missing = np.isnan(np.asarray(targets, float))
+        observed = np.asarray(targets, float)
+        missing = np.isnan(observed)
         logs = np.log(np.broadcast_to(self.target_scale.scale, missing.shape))  # dz/dy = 1 / scale
-        return values - jnp.asarray(np.where(missing, 0.0, logs).reshape(len(logs), -1).sum(axis=1))
+        if self._is_log:
+            logs = logs + np.log(observed)
+        shift = np.where(missing, 0.0, logs).reshape(len(logs), -1).sum(axis=1)
+        return jax.device_put(np.asarray(values) - shift.astype(values.dtype))
 
     def cdf(self, targets: Any) -> Float[Array, "example ..."]:
         """Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ), entry by entry.
@@ -153,17 +248,20 @@ class Predictive:
             raise ValueError(
                 "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
             )
-        values = jnp.asarray(self._standardize(targets), jnp.result_type(float))
-        shape = self.mean.shape
+        shape = self._moments.mean.shape
+        values = np.asarray(self._standardize(targets), np.result_type(jnp.result_type(float)))
         if values.ndim > 0:
-            values = match_shape(values, shape, "given")
-        return mixture.cdf(*self._mixture, jnp.broadcast_to(values, shape), self.chunks)
+            values = match_shape(values, (self._rows, *shape[1:]), "given")
+            if self._padded is not self.inputs:
+                values = np.asarray(self._pad(values))
+        at = jnp.asarray(np.broadcast_to(values, shape))
+        return self._cut(mixture.cdf(*self._mixture, at, self.chunks))
 
-    def quantile(self, levels: Any) -> Float[Array, ...]:
+    def quantile(self, levels: Any) -> Float[Values, ...]:
         """The smallest y with cumulative probability at least the level, entry by entry.
 
         Exact, by bisection, where the likelihood has a cumulative distribution; otherwise from
-        weighted samples with a fixed seed.
+        samples with a fixed seed.
 
         Args:
             levels: A number between 0 and 1, or several: these become the leading axis.
@@ -174,25 +272,32 @@ class Predictive:
             raise ValueError(f"levels must lie strictly between 0 and 1, not {levels!r}.")
         array = jnp.asarray(wanted, jnp.result_type(float))
         if self.model.likelihood.cdf is not None:
-            values = self._restore(mixture.quantile(*self._mixture, array, self.chunks))
+            values = mixture.quantile(*self._mixture, array, self.chunks)
         else:
-            draws, log_weights = self.weighted_samples(jax.random.key(0))
-            flat = Particles(draws.reshape(len(draws), -1), log_weights)
+            draws = self._even_draws(jax.random.key(0))
+            flat = Particles(draws.reshape(len(draws), -1), uniform_log_weights(len(draws)))
             values = weighted_quantile(flat, array).reshape(-1, *draws.shape[1:])
-        return values[0] if np.ndim(levels) == 0 else values
+        # Levels first, and all of them cut: every slice on the device would be a program.
+        values = self._cut(values, axis=1)
+        return self._restore(self._take(values, 0) if np.ndim(levels) == 0 else values)
 
     def interval(
         self, coverage: float = 0.9
-    ) -> tuple[Float[Array, "example ..."], Float[Array, "example ..."]]:
+    ) -> tuple[Float[Values, "example ..."], Float[Values, "example ..."]]:
         """The central interval: as much probability below as above.
 
         Args:
             coverage: Probability inside, between 0 and 1.
         """
+        if np.ndim(coverage) != 0:
+            raise ValueError(
+                f"coverage must be one number, not {coverage!r}; call it once for each, or use "
+                "quantile, which takes several levels."
+            )
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage must lie strictly between 0 and 1, not {coverage!r}.")
-        low, high = self.quantile([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
-        return low, high
+        both = self.quantile([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
+        return self._take(both, 0), self._take(both, 1)
 
     def sample(self, key: Seed, num: int) -> PyTree:
         """Draws of new targets, along a leading axis.
@@ -207,38 +312,60 @@ class Predictive:
         require_positive_int("num", num, "the number of draws.")
         key = as_key(key)
         draws = mixture.sample(*self._mixture, key, num, self.chunks)
+        draws = jax.tree.map(lambda leaf: self._cut(leaf, axis=1), draws)
         return draws if self.target_scale is None else self._restore(draws)
 
     def components(self) -> Components:
         """What each particle predicts by itself, and its weight."""
         means, variances = mixture.component_moments(*self._mixture, self.chunks)
-        square = jnp.square(self._scale(means))
         log_weights = self.posterior.particles.log_weights.ravel()
-        return Components(self._restore(means), square * variances, log_weights)
+        means = self._restore(self._cut(means, axis=1))
+        variances = self._stretch(self._cut(variances, axis=1), 2)
+        if self._is_log:  # the moments of exp Z for a normal Z
+            arrays = _library(means)
+            means = means * arrays.exp(0.5 * variances)
+            variances = arrays.expm1(variances) * arrays.square(means)
+        return Components(means, variances, log_weights)
 
-    def weighted_samples(
-        self, key: PRNGKey
-    ) -> tuple[Float[Array, "draw example ..."], Float[Array, " draw"]]:
-        """At least 2000 draws, as many from every particle, and their log-weights."""
-        each = -(-_ENOUGH_SAMPLES // self.posterior.particles.log_weights.size)
-        draws, log_weights = mixture.weighted_samples(*self._mixture, key, each, self.chunks)
-        return self._restore(draws), log_weights
+    def even_sample(self, key: PRNGKey) -> Float[Values, "draw example ..."]:
+        """At least 2000 draws, and at least as many as particles, evenly from those with weight."""
+        return self._restore(self._cut(self._even_draws(key), axis=1))
+
+    def _even_draws(self, key: PRNGKey) -> Array:
+        size = self.posterior.particles.log_weights.size
+        each = -(-_ENOUGH_SAMPLES // size)  # the same from each where they weigh the same
+        return mixture.even_sample(*self._mixture, key, each * size, self.chunks)
 
     @property
     def _mixture(self) -> tuple[Model, Posterior, PyTree]:
-        return self.model, self.posterior, self.inputs
+        return self.model, self.posterior, self._padded
 
-    def _scale(self, like: Array) -> Array:
-        scale = 1.0 if self.target_scale is None else self.target_scale.scale
-        return jnp.broadcast_to(jnp.asarray(scale, like.dtype), like.shape)
+    @property
+    def _is_log(self) -> bool:
+        return self.target_scale is not None and bool(self.target_scale.log)
 
-    def _restore(self, values: Array) -> Array:
+    def _restore(self, values: Values) -> Values:
         if self.target_scale is None:
             return values
-        shift = jnp.asarray(self.target_scale.shift, values.dtype)
-        return jnp.broadcast_to(shift, values.shape) + self._scale(values) * values
+        if isinstance(values, jax.core.Tracer):  # part of a larger program, which stays on the device
+            shift = jnp.asarray(self.target_scale.shift, values.dtype)
+            restored = jnp.broadcast_to(shift, values.shape) + self._stretch(values, 1)
+            return jnp.exp(restored) if self._is_log else restored
+        own_units: np.ndarray = self.target_scale.restore(values)
+        return own_units
+
+    def _stretch(self, values: Array, power: int) -> Values:
+        """A spread (power 1) or a variance (power 2) in the original units."""
+        if self.target_scale is None:
+            return values
+        factor = np.asarray(self.target_scale.scale, float) ** power
+        if isinstance(values, jax.core.Tracer):
+            return jnp.broadcast_to(jnp.asarray(factor, values.dtype), values.shape) * values
+        return factor * np.asarray(values, float)
 
     def _standardize(self, targets: Any) -> Any:
+        if self._is_log and np.any(np.asarray(targets, float) < 0):
+            raise ValueError("the logarithms of targets were trained on, and some here are negative.")
         return targets if self.target_scale is None else self.target_scale.apply(targets)
 
     def _refuse_classes(self, what: str) -> None:
@@ -247,3 +374,8 @@ class Predictive:
                 f"{what} are for targets that are numbers, and these are classes; use probabilities, "
                 "entropy and mutual_information."
             )
+
+
+def _library(values: Any) -> Any:
+    """JAX inside a larger program, else NumPy, which has double precision."""
+    return jnp if isinstance(values, jax.core.Tracer) else np

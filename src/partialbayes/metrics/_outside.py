@@ -1,0 +1,284 @@
+"""Inputs from elsewhere, and answers one had better not give.
+
+An *uncertainty* is one number per input, larger where the input is stranger. ``inside`` are those of
+usual inputs, ``outside`` those of inputs from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from partialbayes._utils.checks import require_probability
+from partialbayes.metrics._common import AnyArray
+from partialbayes.prediction._components import components
+from partialbayes.prediction._predictive import Predictive
+from partialbayes.types import Scalar
+
+
+def energy(predictive: Predictive) -> Float[Array, " example"]:
+    """Free energy −log Σ_c e^{f_c} of the class logits f, averaged over particles.
+
+    High where every logit is low: no class claims the input. It needs one label per example.
+
+    Args:
+        predictive: From `predict`, of classes.
+
+    Raises:
+        ValueError: The likelihood is not one of classes with logits.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([2, 5, 3]), "layers/1/*", pb.categorical())
+        >>> algorithm = pb.ohsmc(model, num_particles=10)
+        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
+        >>> pb.metrics.energy(pb.predict(model, posterior, jnp.ones((4, 2)))).shape
+        (4,)
+    """
+    model, posterior = predictive.model, predictive.posterior
+    logits = components(model, posterior, predictive.inputs, predictive.chunks.particles)
+    if not model.likelihood.is_classification or not isinstance(logits, jax.Array) or logits.ndim > 3:
+        raise ValueError("energy needs class logits, one label per example, as categorical() has them.")
+    if logits.ndim == 2:  # one logit: the log-odds of class one
+        logits = 0.5 * jnp.stack([-logits, logits], axis=-1)
+    weights = jnp.exp(posterior.particles.log_weights.ravel())
+    return -jnp.tensordot(weights, jax.nn.logsumexp(logits, axis=-1), 1)
+
+
+def feature_density(
+    features: Float[AnyArray, "row feature"], labels: Int[AnyArray, " row"] | None = None
+) -> Callable[[Any], Float[np.ndarray, " example"]]:
+    """−log density of features, under normal laws fitted to those of usual inputs.
+
+    One mean for each class and one covariance for all, shrunk a little toward its diagonal.
+
+    Args:
+        features: Of training inputs, such as ``trunk.features(x)[0]``.
+        labels: Their classes; a single mean by default.
+
+    Returns:
+        A function from features to uncertainties.
+
+    Raises:
+        ValueError: ``features`` has not two axes, or ``labels`` another length.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> rng = np.random.default_rng(0)
+        >>> strangeness = pb.metrics.feature_density(rng.normal(size=(100, 2)))
+        >>> near, far = strangeness(np.array([[0.0, 0.0], [9.0, 9.0]]))
+        >>> bool(far > near)
+        True
+    """
+    rows = np.asarray(features, float)
+    if rows.ndim != 2:
+        raise ValueError(f"features have shape {rows.shape}; give (rows, features), flattened.")
+    classes = np.zeros(len(rows), int) if labels is None else np.asarray(labels)
+    if classes.shape != (len(rows),):
+        raise ValueError(
+            f"labels have shape {classes.shape}, but there are {len(rows)} rows of features."
+        )
+    names, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    means = np.stack([rows[places == place].mean(axis=0) for place in range(len(names))])
+    residuals = rows - means[places]
+    covariance = residuals.T @ residuals / len(rows)
+    width = rows.shape[1]
+    share = width / (width + len(rows))
+    diagonal = np.diag(covariance)
+    floor = 1e-6 * diagonal.mean() + np.finfo(float).tiny
+    covariance = (1.0 - share) * covariance + np.diag(share * diagonal + floor)
+    factor = np.linalg.cholesky(covariance)
+    log_determinant = 2.0 * np.log(np.diag(factor)).sum()
+    log_shares = np.log(counts / len(rows))
+
+    def uncertainty(features: Any) -> Float[np.ndarray, " example"]:
+        points = np.asarray(features, float)
+        white = np.linalg.solve(factor, points.T)
+        centers = np.linalg.solve(factor, means.T)
+        squares = np.square(white[:, :, None] - centers[:, None, :]).sum(axis=0)
+        terms = log_shares[None, :] - 0.5 * squares
+        highest = terms.max(axis=1, keepdims=True)
+        log_density = highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
+        return 0.5 * (log_determinant + width * np.log(2.0 * np.pi)) - log_density
+
+    return uncertainty
+
+
+def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]) -> Scalar:
+    """Area under the precision-recall curve of finding the inputs from elsewhere.
+
+    The mean, over them, of the share of strange inputs among all that look at least as strange. Guessing
+    gives their share of all inputs, so it depends on how many there are of each.
+
+    Args:
+        inside: Uncertainty of usual inputs.
+        outside: The same of inputs from elsewhere.
+
+    Raises:
+        ValueError: Either has not one number per input.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> float(pb.metrics.aupr(jnp.array([0.1, 0.3]), jnp.array([0.2, 0.9])))
+        0.8333333730697632
+    """
+    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    among_strange = strange.size - jnp.searchsorted(strange, strange, side="left")
+    among_usual = usual.size - jnp.searchsorted(usual, strange, side="left")
+    return jnp.mean(among_strange / (among_strange + among_usual))
+
+
+def fpr95(
+    inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"], kept: float = 0.95
+) -> Scalar:
+    """Share of the inputs from elsewhere that pass where 95 % of the usual ones do.
+
+    Args:
+        inside: Uncertainty of usual inputs.
+        outside: The same of inputs from elsewhere.
+        kept: The share of usual inputs that is to pass.
+
+    Raises:
+        ValueError: Either has not one number per input, or ``kept`` is no probability.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> float(pb.metrics.fpr95(jnp.linspace(0.0, 1.0, 100), jnp.array([0.5, 0.9, 2.0, 3.0])))
+        0.5
+    """
+    require_probability("kept", kept, "for example kept=0.95.")
+    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    threshold = usual[min(usual.size - 1, int(np.ceil(kept * usual.size)) - 1)]
+    return jnp.mean(strange <= threshold)
+
+
+class RiskCoverage(NamedTuple):
+    """Risk of the answers that are given, from the surest one to all of them.
+
+    Attributes:
+        coverage: Share of inputs that are answered.
+        risk: Mean loss over those.
+        threshold: The largest uncertainty among them.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.metrics.RiskCoverage._fields  # of curve = pb.metrics.risk_coverage(...)
+        ('coverage', 'risk', 'threshold')
+    """
+
+    coverage: Float[Array, " example"]
+    risk: Float[Array, " example"]
+    threshold: Float[Array, " example"]
+
+
+def risk_coverage(
+    uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"]
+) -> RiskCoverage:
+    """The risk-coverage curve: the mean loss if only the surest answers are given.
+
+    Args:
+        uncertainty: One number per input.
+        losses: What each answer costs: 1 for a wrong class and 0 for a right one, or a squared error.
+
+    Raises:
+        ValueError: The two differ in length, or hold nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
+        >>> pb.metrics.risk_coverage(jnp.array([0.1, 0.9, 0.2, 0.3]), wrong).risk
+        Array([0.  , 0.  , 0.  , 0.25], dtype=float32)
+    """
+    doubts, costs = jnp.asarray(uncertainty), jnp.asarray(losses, jnp.result_type(float))
+    if doubts.ndim != 1 or doubts.shape != costs.shape or doubts.size == 0:
+        raise ValueError(
+            f"uncertainty has shape {doubts.shape} and losses {costs.shape}; give one number per input."
+        )
+    order = jnp.argsort(doubts)
+    counts = jnp.arange(1, doubts.size + 1)
+    # Inputs that look equally sure are answered together: each gets the mean of its group.
+    ends = jnp.searchsorted(doubts[order], doubts[order], side="right")
+    risk = (jnp.cumsum(costs[order]) / counts)[ends - 1]
+    return RiskCoverage(ends / doubts.size, risk, doubts[order])
+
+
+def aurc(uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"]) -> Scalar:
+    """Area under the risk-coverage curve: the mean risk over all shares of answers; lower is better.
+
+    Args:
+        uncertainty: One number per input.
+        losses: What each answer costs, as in `risk_coverage`.
+
+    Raises:
+        ValueError: The two differ in length, or hold nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
+        >>> float(pb.metrics.aurc(jnp.array([0.1, 0.9, 0.2, 0.3]), wrong))
+        0.0625
+    """
+    return jnp.mean(risk_coverage(uncertainty, losses).risk)
+
+
+class Selective(NamedTuple):
+    """When to answer.
+
+    Attributes:
+        threshold: Answer where the uncertainty is at most this; minus infinity to abstain always.
+        coverage: Share of inputs answered, on the rows it was chosen by.
+        risk: Their mean loss there.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> pb.metrics.Selective._fields  # of rule = pb.metrics.selective(...)
+        ('threshold', 'coverage', 'risk')
+    """
+
+    threshold: float
+    coverage: float
+    risk: float
+
+
+def selective(
+    uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"], risk: float
+) -> Selective:
+    """Answer or abstain: the threshold that answers most inputs at no more than a wanted risk.
+
+    Choose it on held-out rows: on training rows every answer looks right.
+
+    Args:
+        uncertainty: One number per input.
+        losses: What each answer costs, as in `risk_coverage`.
+        risk: The mean loss that is allowed.
+
+    Raises:
+        ValueError: The two differ in length, or hold nothing.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
+        >>> rule = pb.metrics.selective(jnp.array([0.1, 0.9, 0.2, 0.3]), wrong, risk=0.1)
+        >>> round(rule.threshold, 2), rule.coverage
+        (0.3, 0.75)
+    """
+    curve = risk_coverage(uncertainty, losses)
+    allowed = np.flatnonzero(np.asarray(curve.risk) <= risk)
+    if not len(allowed):
+        return Selective(-np.inf, 0.0, 0.0)
+    last = int(allowed[-1])
+    return Selective(*(float(part[last]) for part in (curve.threshold, curve.coverage, curve.risk)))
+
+
+def _sorted(name: str, values: Any) -> Float[Array, " example"]:
+    array = jnp.asarray(values)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"{name} has shape {array.shape}; give one uncertainty per input, and at least one."
+        )
+    return jnp.sort(array)

@@ -1,0 +1,143 @@
+"""Numbers that correct the spread of a predictive mixture, by the density of rows that were held out.
+
+    k, f, τ  or  T   =   argmax Σ_i log Σ_j w_j p(y_i | x_i, φ_j; ψ, numbers) + log prior(numbers)
+
+The prior is worth one row: numbers from few rows stay near 1, and all are bounded.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from partialbayes._utils.checks import require_instance
+from partialbayes.likelihoods._calibrated import adjust, calibrated
+from partialbayes.model._batch import as_batch
+from partialbayes.model._partial_bnn import with_likelihood
+from partialbayes.prediction._components import components
+from partialbayes.types import Likelihood, Model, Posterior
+
+_FACTORS = (np.log(0.2), np.log(8.0))
+_FLOORS = (np.log(1e-4), np.log(3.0))  # in standard deviations of the targets
+_TAILS = (np.log(0.02), np.log(20.0))
+_TEMPERATURES = (np.log(0.2), np.log(8.0))
+
+
+def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Posterior]:
+    """Correct the spread of any posterior by rows it was not trained on.
+
+    Classes get a temperature; real targets with Gaussian or Student-t noise a scale factor and a floor
+    of the noise, Student's t its tails too. The numbers maximize the predictive density of the rows,
+    are bounded, and go into ψ: predictions, scores, `save` and `export` work as before.
+
+    Args:
+        model: The model that was trained.
+        posterior: From `fit`.
+        data: A pair ``(inputs, targets)`` that training has not seen, in the units of training.
+
+    Returns:
+        The model with `likelihoods.calibrated` around its likelihood, and the posterior for it.
+
+    Raises:
+        ValueError: The likelihood has neither classes nor Gaussian or Student-t noise.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
+        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> model, posterior = pb.calibrate(model, trained.posterior, (x, x))
+        >>> sorted(posterior.psi.likelihood["calibration"])
+        ['floor', 'log_factor', 'log_tail']
+    """
+    require_instance("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
+    batch = as_batch(model, data, "data")
+    base = _components(model, posterior, batch.inputs)
+    log_weights = posterior.particles.log_weights.reshape(-1, 1)
+    numbers = find_numbers(model.likelihood, base, batch.targets, log_weights, batch.mask)
+    likelihood = calibrated(model.likelihood)
+    psi = posterior.psi._replace(likelihood=_with_numbers(posterior, posterior.psi.likelihood, numbers))
+    return with_likelihood(model, likelihood), posterior._replace(psi=psi)
+
+
+def _with_numbers(posterior: Posterior, base: PyTree, numbers: dict[str, float]) -> PyTree:
+    shape = (posterior.num_members,) if posterior.is_ensemble else ()
+    each = {name: jnp.full(shape, value, jnp.result_type(float)) for name, value in numbers.items()}
+    return {"base": base, "calibration": each}
+
+
+_components = partial(jax.jit, static_argnames=("model",))(partial(components, particle_chunk=None))
+
+
+def find_numbers(
+    likelihood: Likelihood,
+    parameters: PyTree,
+    targets: PyTree,
+    log_weights: Float[Array, "component row"],
+    mask: Bool[Array, " example"],
+) -> dict[str, float]:
+    """The numbers of `calibrated` that make the held-out rows most probable.
+
+    Args:
+        likelihood: Whose density counts.
+        parameters: Of the distribution, before any correction; components, then rows.
+        targets: Of the rows.
+        log_weights: Of the components, the same for all rows or one for each.
+        mask: Which rows count.
+    """
+    from scipy import optimize  # slow to import, and needed here alone
+
+    counted = np.asarray(mask)
+    count = max(int(counted.sum()), 1)
+
+    def score(numbers: dict[str, float]) -> float:
+        values = np.asarray(log_densities(numbers, likelihood, parameters, targets, log_weights))
+        value = -float(np.mean(values[counted], dtype=float))
+        return value if np.isfinite(value) else 1e9
+
+    if likelihood.is_classification:
+
+        def of_temperature(x: float) -> float:
+            return score({"log_temperature": x}) + 0.5 * x * x / count
+
+        found = optimize.minimize_scalar(
+            of_temperature, bounds=_TEMPERATURES, method="bounded", options={"xatol": 0.01}
+        )
+        return {"log_temperature": float(found.x)}
+
+    bounds = np.array([_FACTORS, _FLOORS, _TAILS])
+
+    def named(x: Any) -> dict[str, float]:
+        factor, floor, tail = np.clip(x, *bounds.T)
+        return {"log_factor": float(factor), "floor": float(np.exp(floor)), "log_tail": float(tail)}
+
+    def of_numbers(x: Any) -> float:
+        outside = np.square(x - np.clip(x, *bounds.T)).sum()
+        return score(named(x)) + 0.5 * (x[0] ** 2 + 0.25 * x[2] ** 2) / count + outside
+
+    start = np.array([[0.0, -3.5, 0.0], [0.5, -3.5, 0.0], [0.0, -1.0, 0.0], [0.0, -3.5, -1.0]])
+    found = optimize.minimize(
+        of_numbers,
+        start[0],
+        method="Nelder-Mead",
+        options={"initial_simplex": start, "xatol": 0.02, "fatol": 1e-5, "maxfev": 160},
+    )
+    return named(found.x)
+
+
+@partial(jax.jit, static_argnames=("likelihood",))
+def log_densities(
+    numbers: dict[str, Array],
+    likelihood: Likelihood,
+    parameters: PyTree,
+    targets: PyTree,
+    log_weights: Array,
+) -> Float[Array, " example"]:
+    """Log-density of each row under the corrected mixture."""
+    each = jax.vmap(lambda base: likelihood.log_density(adjust(base, numbers), targets))(parameters)
+    return jax.nn.logsumexp(each + log_weights, axis=0)

@@ -1,0 +1,147 @@
+"""Conformal intervals and class sets: coverage that holds for any model, on exchangeable rows.
+
+Scores of k rows that were not trained on, r_i = |y_i − m(x_i)| / s(x_i), or 1 − p(y_i | x_i) of classes.
+With α = 1 − coverage the interval at x is
+
+    [the ⌊α(k+1)⌋-th smallest of m(x) − r_i s(x),  the ⌈(1−α)(k+1)⌉-th smallest of m(x) + r_i s(x)]
+
+(Lei et al. 2018), and a class is in the set if the share of scores at least as large as its own is above
+α. Where the scores come from folds, m and s are those of the model that did not see row i (CV+, Barber
+et al. 2021): the guarantee is then 1 − 2α, the coverage in practice 1 − α.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from partialbayes.prediction._predictive import Predictive
+
+_ENTRIES = 4_000_000  # of scores times rows at a time
+
+
+class Conformity(NamedTuple):
+    """Scores of rows that were not trained on.
+
+    Attributes:
+        scores: One per row, and per output where there are several.
+        folds: Which model each is of.
+    """
+
+    scores: Float[np.ndarray, "score ..."]
+    folds: Int[np.ndarray, " score"]
+
+
+class Spread(NamedTuple):
+    """Middles and spreads of each model, in original units."""
+
+    mean: Float[np.ndarray, "model row ..."]
+    std: Float[np.ndarray, "model row ..."]
+
+
+def conformal_interval(
+    predictive: Predictive, calibration: Predictive, targets: Any, coverage: float = 0.9
+) -> tuple[Float[np.ndarray, "example ..."], Float[np.ndarray, "example ..."]]:
+    """Intervals that hold at least ``coverage`` of new rows, whatever the model (split conformal).
+
+    Args:
+        predictive: At the rows to predict.
+        calibration: At rows that training has not seen.
+        targets: Of those rows.
+        coverage: Between 0 and 1.
+
+    Returns:
+        Lower and upper ends; infinite where there are too few rows for the coverage.
+
+    Raises:
+        ValueError: ``coverage`` is not strictly between 0 and 1, or the targets are classes.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
+        >>> x = jnp.linspace(-1.0, 1.0, 40)[:, None]
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> predictive = pb.predict(model, trained.posterior, x)
+        >>> low, high = pb.prediction.conformal_interval(predictive, predictive, x[:, 0])
+        >>> bool((low <= high).all())
+        True
+    """
+    if predictive.model.likelihood.is_classification:
+        raise ValueError("intervals are for targets that are numbers; for classes use conformal_sets.")
+    known = Spread(np.asarray(calibration.mean, float)[None], np.asarray(calibration.std, float)[None])
+    wanted = np.asarray(targets, float).reshape(known.mean.shape[1:])
+    scores = np.abs(wanted - known.mean[0]) / known.std[0]
+    new = Spread(np.asarray(predictive.mean, float)[None], np.asarray(predictive.std, float)[None])
+    return intervals(new, Conformity(scores, np.zeros(len(scores), int)), coverage)
+
+
+def conformal_sets(
+    predictive: Predictive, calibration: Predictive, labels: Any, coverage: float = 0.9
+) -> Bool[np.ndarray, "example class"]:
+    """Sets of classes that hold the label of at least ``coverage`` of new rows (split conformal).
+
+    Args:
+        predictive: At the rows to predict.
+        calibration: At rows that training has not seen.
+        labels: Of those rows, numbered from 0.
+        coverage: Between 0 and 1.
+
+    Returns:
+        Which classes are in the set of each row.
+
+    Example:
+        >>> import jax.numpy as jnp, partialbayes as pb
+        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.bernoulli())
+        >>> x = jnp.linspace(-1.0, 1.0, 40)[:, None]
+        >>> labels = (x[:, 0] > 0).astype(int)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, labels), epochs=2)
+        >>> predictive = pb.predict(model, trained.posterior, x)
+        >>> pb.prediction.conformal_sets(predictive, predictive, labels).shape
+        (40, 2)
+    """
+    known = np.asarray(calibration.probabilities, float)
+    scores = 1.0 - known[np.arange(len(known)), np.asarray(labels, int)]
+    new = np.asarray(predictive.probabilities, float)[None]
+    return class_sets(new, Conformity(scores, np.zeros(len(scores), int)), coverage)
+
+
+def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[Any, Any]:
+    """Ends of the intervals, from what each fold's model predicts at the rows."""
+    _require_coverage(coverage)
+    scores, folds = conformity
+    count = len(scores)
+    place = int(np.floor((1.0 - coverage) * (count + 1) + 1e-9))
+    shape = spread.mean.shape[1:]
+    if place < 1:
+        return np.full(shape, -np.inf), np.full(shape, np.inf)
+    low, high = np.empty(shape), np.empty(shape)
+    step = max(1, _ENTRIES // (count * max(int(np.prod(shape[1:])), 1)))
+    for begin in range(0, shape[0], step):
+        rows = slice(begin, begin + step)
+        middle, width = spread.mean[folds, rows], spread.std[folds, rows]
+        reach = scores[:, None] * width
+        low[rows] = np.partition(middle - reach, place - 1, axis=0)[place - 1]
+        high[rows] = np.partition(middle + reach, count - place, axis=0)[count - place]
+    return low, np.maximum(low, high)
+
+
+def class_sets(
+    probabilities: Float[np.ndarray, "model row class"], conformity: Conformity, coverage: float
+) -> Bool[np.ndarray, "row class"]:
+    """Which classes are in the sets, from what each fold's model predicts at the rows."""
+    _require_coverage(coverage)
+    scores, folds = conformity
+    at_least = np.zeros(probabilities.shape[1:])
+    for fold, predicted in enumerate(probabilities):
+        own = np.sort(scores[folds == fold])
+        # Rounding must not put a class out whose score is that of a known row.
+        at_least += len(own) - np.searchsorted(own, 1.0 - predicted - 1e-9, side="left")
+    chosen: Bool[np.ndarray, "row class"] = (1.0 + at_least) / (len(scores) + 1.0) > 1.0 - coverage
+    return chosen
+
+
+def _require_coverage(coverage: float) -> None:
+    if not 0.0 < coverage < 1.0:
+        raise ValueError(f"coverage must lie strictly between 0 and 1, not {coverage!r}.")
