@@ -2,9 +2,9 @@
 
 The names of a first hour are here. Everything else is in the families: `networks`, `likelihoods`,
 `priors`, `subsets` and `model` say what is modeled; `kernels`, `resampling`, `annealing` and
-`feynman_kac` how particles move; `samplers`, `algorithms`, `training` and `online` how they learn;
-`prediction`, `metrics`, `analysis`, `plots` and `reporting` what comes out; `io`, `parallel` and
-`estimators` where it lives. `types` holds the contracts, `errors` every exception and warning.
+`feynman_kac` how particles move; `samplers`, `algorithms`, `training`, `online` and `pretrained` how
+they learn; `prediction`, `metrics`, `analysis`, `plots` and `reporting` what comes out; `io`, `parallel`
+and `estimators` where it lives. `types` holds the contracts, `errors` every exception and warning.
 """
 
 from importlib import import_module
@@ -29,6 +29,7 @@ from partialbayes import (
     parameters,
     plots,
     prediction,
+    pretrained,
     priors,
     reporting,
     resampling,
@@ -43,11 +44,20 @@ from partialbayes.analysis import advise, refine, to_arviz
 from partialbayes.io import export, load, save
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.model import partial_bnn
-from partialbayes.networks import from_equinox, from_linen, from_nnx, from_params, mlp
+from partialbayes.networks import (
+    from_equinox,
+    from_keras,
+    from_linen,
+    from_nnx,
+    from_params,
+    from_torch,
+    mlp,
+)
 from partialbayes.parameters import learned, sampled
-from partialbayes.prediction import predict
+from partialbayes.prediction import calibrate, predict
+from partialbayes.pretrained import bayesianize
 from partialbayes.reporting import report
-from partialbayes.training import fit, fit_many
+from partialbayes.training import Run, Validation, fit, fit_many
 
 __version__ = version("partialbayes")
 
@@ -73,11 +83,15 @@ def __dir__() -> list[str]:
 __all__ = [
     "PartialBNNClassifier",
     "PartialBNNRegressor",
+    "Run",
+    "Validation",
     "advise",
     "algorithms",
     "analysis",
     "annealing",
+    "bayesianize",
     "bernoulli",
+    "calibrate",
     "callbacks",
     "categorical",
     "ensemble",
@@ -88,9 +102,11 @@ __all__ = [
     "fit",
     "fit_many",
     "from_equinox",
+    "from_keras",
     "from_linen",
     "from_nnx",
     "from_params",
+    "from_torch",
     "gaussian",
     "io",
     "kernels",
@@ -110,6 +126,7 @@ __all__ = [
     "plots",
     "predict",
     "prediction",
+    "pretrained",
     "priors",
     "refine",
     "report",

@@ -6,15 +6,22 @@ interrupted. What is wrong is one sentence on standard error, and nothing is lef
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import logging
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from partialbayes.cli import _commands as commands
+from partialbayes.cli._options import estimator_options
+from partialbayes.cli._terminal import kept_programs
 from partialbayes.errors import CheckpointError, TableError, TrainingDivergedError
 
 EXAMPLES = """Calibrated predictions from tables, by networks with random weights.
@@ -32,30 +39,44 @@ partialbayes evaluate model held_out.csv
 partialbayes report model held_out.csv --out report.html
 """
 
+_A_TABLE = tyro.conf.arg(metavar="TABLE")
+_A_MODEL = tyro.conf.arg(metavar="MODEL")
 
-@dataclass
-class Fit:
-    """Train a model on a table.
 
-    Example: partialbayes fit houses.csv --target price --out model
-    """
+@dataclass(kw_only=True)
+class _Reading:
+    """How text files are read; what is not said is found from the file."""
 
-    data: tyro.conf.Positional[Path]
-    """CSV or Parquet file."""
+    sep: str | None = None
+    """What separates the columns of a text file, such as ; or tab."""
+    decimal: str | None = None
+    """The decimal mark of a text file, . or ,."""
+    encoding: str | None = None
+    """How letters are written in a text file, such as cp1252."""
+
+
+@dataclass(kw_only=True)
+class _Strict:
+    strict: bool = False
+    """Refuse categories that were not there in training, and text in place of numbers."""
+
+
+@dataclass(kw_only=True)
+class _Fit(_Reading):
+    table: Annotated[tyro.conf.Positional[Path], _A_TABLE]
+    """CSV, Parquet, JSON lines, Excel or Feather file."""
     target: str
     """The column to predict."""
     out: Path
     """The folder to write the model to."""
     task: Literal["regression", "classification"] | None = None
     """Guessed from the target if not given."""
-    method: str = "ohsmc"
-    """How to train; "partialbayes methods" lists them."""
-    stochastic: str = "last"
-    """Which weights are random: last, first, biases, all, or a pattern such as layers/1/**."""
-    epochs: int | None = None
-    """How often to go through the rows; as often as makes 2000 steps by default."""
-    num_particles: int = 200
-    """Samples of the random weights."""
+    columns: tuple[str, ...] = ()
+    """The only columns to predict from; all but the target by default."""
+    drop: tuple[str, ...] = ()
+    """Columns to leave out."""
+    categorical: tuple[str, ...] = ()
+    """Columns of numbers that are names of things, such as postal codes."""
     seed: int = 0
     """The same seed gives the same model."""
     resume: bool = False
@@ -64,48 +85,66 @@ class Fit:
     """Replace a model that is there already."""
 
 
-@dataclass
-class Predict:
+Fit: Any = dataclasses.make_dataclass(
+    "Fit",
+    [
+        (name, kind, dataclasses.field(default=default, kw_only=True))
+        for name, (kind, default) in estimator_options().items()
+    ],
+    bases=(_Fit,),
+)
+Fit.__doc__ = """Train a model on a table.
+
+Example: partialbayes fit houses.csv --target price --out model
+"""
+
+
+@dataclass(kw_only=True)
+class Predict(_Reading, _Strict):
     """Predict the rows of a table.
 
     Example: partialbayes predict model new.csv --out predictions.csv
     """
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[tyro.conf.Positional[Path], _A_MODEL]
     """Folder that "fit" wrote."""
-    data: tyro.conf.Positional[Path]
-    """CSV or Parquet file; the target column is not needed."""
+    table: Annotated[tyro.conf.Positional[Path], _A_TABLE]
+    """CSV, Parquet, JSON lines, Excel or Feather file; the target column is not needed."""
     out: Path
-    """CSV or Parquet file to write."""
+    """CSV, Parquet or JSON lines file to write."""
     coverage: float = 0.9
     """Probability inside the interval of a regression."""
+    keep: tuple[str, ...] = ()
+    """Columns of the table to copy beside the predictions; those that name the row are there anyhow."""
 
 
-@dataclass
-class Evaluate:
+@dataclass(kw_only=True)
+class Evaluate(_Reading, _Strict):
     """Score a model on a table that has the target.
 
     Example: partialbayes evaluate model held_out.csv
     """
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[tyro.conf.Positional[Path], _A_MODEL]
     """Folder that "fit" wrote."""
-    data: tyro.conf.Positional[Path]
-    """CSV or Parquet file with the target column."""
+    table: Annotated[tyro.conf.Positional[Path], _A_TABLE]
+    """File with the target column."""
+    json: bool = False
+    """Print JSON instead of words."""
 
 
-@dataclass
-class Report:
+@dataclass(kw_only=True)
+class Report(_Reading, _Strict):
     """Write a page (HTML) on a model: what was trained, how it went, how good it is.
 
     Example: partialbayes report model held_out.csv --out report.html
     """
 
-    model: tyro.conf.Positional[Path]
+    model: Annotated[tyro.conf.Positional[Path], _A_MODEL]
     """Folder that "fit" wrote."""
-    data: tyro.conf.Positional[Path | None] = None
-    """CSV or Parquet file with the target column, such as held-out rows; the training file if not
-    given."""
+    table: Annotated[tyro.conf.Positional[Path | None], _A_TABLE] = None
+    """File with the target column, such as new rows; by default the training file, of which the rows
+    that were held out are scored."""
     out: Path = Path("report.html")
     """The page to write."""
 
@@ -125,6 +164,10 @@ class Demo:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments in (["--version"], ["-V"]):
+        sys.stdout.write(f"partialbayes {version('partialbayes')}\n")
+        return 0
     runners: dict[type, Callable[[Any], int]] = {
         Fit: commands.fit,
         Predict: commands.predict,
@@ -142,17 +185,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         union = union | kind
     try:
         command = tyro.cli(union, args=arguments, prog="partialbayes", description=EXAMPLES)
-        return runners[type(command)](command)
+        with kept_programs(), _plain_words():
+            return runners[type(command)](command)
     except SystemExit as stop:  # --help, or arguments that do not parse
         return int(stop.code or 0)
     except TrainingDivergedError as error:
         return _say(str(error), 1)
     except (TableError, CheckpointError, ValueError, ImportError) as error:
-        return _say(str(error), 2)
+        return _say(" ".join(str(error).split()), 2)
     except OSError as error:  # a file that cannot be read, a folder that cannot be written
         return _say(f"{error.filename}: {error.strerror}." if error.filename else str(error), 2)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
+
+
+@contextlib.contextmanager
+def _plain_words() -> Iterator[None]:
+    """Warnings as sentences; what the library logs on Ctrl-C "fit" says itself."""
+    logger = logging.getLogger("partialbayes")
+    quiet = logging.NullHandler()
+    logger.addHandler(quiet)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show  # type: ignore[assignment]
+        yield
+    logger.removeHandler(quiet)
+
+
+def _show(message: Any, *place: Any) -> None:
+    _say(str(message), 0)
 
 
 def _say(sentence: str, code: int) -> int:

@@ -4,5 +4,6 @@ They need scikit-learn. They may import everything but `cli`.
 """
 
 from partialbayes.estimators._estimators import PartialBNNClassifier, PartialBNNRegressor
+from partialbayes.estimators._scorers import negative_crps, negative_nlpd
 
-__all__ = ["PartialBNNClassifier", "PartialBNNRegressor"]
+__all__ = ["PartialBNNClassifier", "PartialBNNRegressor", "negative_crps", "negative_nlpd"]

@@ -1,7 +1,8 @@
 """What the two estimators share: scales, held-out rows, training, streaming, prediction.
 
-Inputs and targets are standardized inside, by statistics of the training rows alone. A part of the
-rows is held out, and the posterior with the best predictive density on it is kept.
+Inputs and targets are standardized inside, by statistics of the training rows alone. By default groups
+of members are cross-fitted, and every row is held out from one group (`_crossfit`). With any other
+method a part of the rows is held out, and the posterior with the best density on it is kept.
 """
 
 from __future__ import annotations
@@ -9,50 +10,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from partialbayes.errors import TrainingDivergedError
+from partialbayes._engine.settings import Run, Validation
+from partialbayes._utils.warn import warn
+from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
+from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
+from partialbayes.estimators._inputs import inputs_of
+from partialbayes.estimators._out_of_fold import OutOfFold
 from partialbayes.estimators._persistence import PersistentEstimator
 from partialbayes.model._batch import pad_to, padded_size
+from partialbayes.model._partial_bnn import noise_of
 from partialbayes.online import blank_state, start, update
+from partialbayes.prediction._conformal import Conformity
+from partialbayes.prediction._input_scale import InputScale, standardize
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.training._fit import fit
-from partialbayes.types import Algorithm, Batch, Posterior
+from partialbayes.types import Algorithm, Batch, Fit, History, Posterior
 
-_STEPS = 2000  # of a fit, unless epochs are given
+_STEPS = 2000  # of a fit by another method, unless max_iter is given
+_BATCH = 32  # by another method, as these:
+_HIDDEN = (50, 50)
+_PARTICLES = 200
 _FEWEST_EPOCHS = 20
 _FEWEST_ROWS = 20  # below this nothing is held out
 _ENOUGH_ROWS = 500  # of a stream, for the full weight decay and all the replays
+_WIDE = 1000  # columns; with more of them steps are shorter
 _REPLAYED = 128  # rows in a replay
-_PREDICTED = 64  # rows at least in a call of the predictor, so that few shapes are compiled
+_LARGEST = 1e100  # target; the squares of what is predicted stay finite
+_MOST_COPIES = 10  # of a row on average, by whole sample weights
 
 
 class PartialBNN(PersistentEstimator):
     """What the two estimators share."""
 
     _rate = 0.01
+    _group_rate = 0.005
     _most_decay = 10.0  # real targets tell more about the weights than labels do
 
     def __init__(
         self,
-        hidden_layer_sizes: Sequence[int] = (50, 50),
+        hidden_layer_sizes: Sequence[int] | None = None,
         *,
-        stochastic: Any = "last",
-        method: methods.Method = "ohsmc",
-        num_particles: int = 200,
-        epochs: int | None = None,
-        batch_size: int = 32,
+        method: methods.Method = "crossfit",
+        effort: str | float = "default",
+        stochastic: Any = None,
+        num_particles: int | None = None,
+        n_folds: int = 8,
+        max_iter: int | None = None,
+        batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float | None = None,
+        log_targets: bool = False,
         validation_fraction: float = 0.15,
         n_iter_no_change: int | None = 50,
         window_size: int = 1000,
@@ -61,13 +81,16 @@ class PartialBNN(PersistentEstimator):
         verbose: bool = False,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
-        self.stochastic = stochastic
         self.method = method
+        self.effort = effort
+        self.stochastic = stochastic
         self.num_particles = num_particles
-        self.epochs = epochs
+        self.n_folds = n_folds
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.log_targets = log_targets
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.window_size = window_size
@@ -75,27 +98,141 @@ class PartialBNN(PersistentEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit(self, inputs: Any, targets: Any, **running: Any) -> Any:
-        """Train on checked arrays; targets are numbers, or classes numbered from 0.
-
-        ``running`` is for `fit`: checkpoint, resume, callbacks.
-        """
-        if not 0.0 <= self.validation_fraction < 1.0:
+    def _fit(self, inputs: Any, targets: Any, sample_weight: Any, groups: Any, run: Run | None) -> Any:
+        """Train on checked arrays; targets are numbers, or classes numbered from 0."""
+        run = Run() if run is None else run
+        if run.progress is None:
+            run = run._replace(progress=self.verbose)
+        if self._is_crossfit():
+            return self._fit_groups(inputs, targets, sample_weight, groups, run)
+        if sample_weight is not None or groups is not None:
             raise ValueError(
-                f"validation_fraction must be at least 0 and below 1, not {self.validation_fraction!r}."
+                f'sample_weight and groups need method="crossfit", and this is {self.method!r}.'
             )
+        return self._fit_once(inputs, targets, run)
+
+    def _is_crossfit(self) -> bool:
+        return isinstance(self.method, str) and self.method == "crossfit"
+
+    def _fit_groups(self, inputs: Any, targets: Any, sample_weight: Any, groups: Any, run: Run) -> Any:
+        """Cross-fit; it is over in minutes, so ``checkpoint`` is not written."""
+        if run.resume:
+            raise ValueError('method="crossfit" writes no checkpoint to resume from; train anew.')
+        if self.stochastic is not None:
+            raise ValueError(
+                'stochastic is what method="crossfit" says itself (factors, biases and heads); for '
+                'another part choose another method, such as method="ohsmc".'
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        num_rows, given, came = len(inputs), targets, inputs
+        source, weights = _canonical_rows(inputs, targets, sample_weight)
+        groups = None if groups is None else np.asarray(groups)[source]
+        inputs, targets = inputs[source], targets[source]
+        if targets.ndim == 2 and targets.shape[1] == 1:
+            targets = targets[:, 0]
+        self._set_scales(inputs, targets)
+        recipe = self._recipe(inputs, targets)
+        schedule = self._schedule(len(inputs))
+        folds = crossfit.make_folds(
+            inputs, targets, recipe.num_folds, groups, recipe.is_classifier, seed
+        )
+        self._settings: Any = recipe
+        self.algorithm_ = build_algorithm(recipe)
+        self.model_ = self.algorithm_.model
+        standardized, in_units = self._standardize(inputs), self._in_units(targets)
+        trained = crossfit.train(
+            recipe,
+            schedule,
+            standardized,
+            in_units,
+            folds,
+            weights,
+            jax.random.key(seed),
+            run=run,
+        )
+        self.posterior_, self.interrupted_, self.reports_ = trained.posterior, trained.interrupted, ()
+        passes = len(trained.losses) * schedule.batch_size / max(int(folds.counts.max()), 1)
+        self.n_iter_ = max(1, int(passes))
+        steps = len(trained.losses)
+        known = [] if np.isnan(trained.nlpd) else [trained.nlpd]
+        at = np.full(len(known), steps)
+        self.history_ = History({"loss": trained.losses}, at, np.array(known), steps)
+        self.oof_predictive_: OutOfFold | None = None
+        self._oof_score: float | None = None
+        self._conformity: Conformity | None = None
+        self._targets = given
+        if known:
+            self.oof_predictive_ = OutOfFold(
+                self.model_,
+                trained.out_of_fold,
+                standardized,
+                folds.of_row,
+                source,
+                num_rows,
+                self.target_scale_,
+            )
+        self._seed, self._online = seed, None
+        recent = slice(-self.window_size, None)
+        last = given[recent].reshape(-1, *in_units.shape[1:])
+        self._recent: Any = (self._standardize(came[recent]), self._in_units(last))
+        if trained.interrupted and run.on_interrupt == "raise":
+            so_far = Fit(self.posterior_, self.history_, noise_of(self.model_, self.posterior_))
+            raise TrainingInterrupted(steps, schedule.num_steps or steps, so_far)
+        return self
+
+    def _recipe(self, inputs: Any, targets: Any) -> crossfit.Recipe:
+        likelihood, num_outputs = self._head(targets)
+        is_classifier = likelihood != "gaussian"
+        hidden = (128, 128) if self.hidden_layer_sizes is None else self.hidden_layer_sizes
+        numeric = crossfit.numeric_columns(inputs)
+        num_bins = crossfit.bins_for(len(inputs), len(numeric), is_classifier)
+        if self.n_folds < 2:
+            raise ValueError(f"n_folds must be at least 2, not {self.n_folds!r}.")
+        return crossfit.Recipe(
+            sizes=(
+                inputs.shape[1],
+                *(int(size) for size in hidden),
+                num_outputs if is_classifier else 2 * num_outputs,
+            ),
+            is_classifier=is_classifier,
+            numeric=numeric,
+            num_bins=num_bins,
+            num_particles=(2 if num_bins else 4)
+            if self.num_particles is None
+            else int(self.num_particles),
+            num_folds=int(self.n_folds),
+            learning_rate=self._group_rate if self.learning_rate is None else self.learning_rate,
+            weight_decay=0.01 if self.weight_decay is None else self.weight_decay,
+        )
+
+    def _schedule(self, rows: int) -> crossfit.Schedule:
+        schedule = crossfit.schedule_for(rows, self.effort, self._is_classifier())
+        if self.batch_size is not None:
+            schedule = schedule._replace(batch_size=int(self.batch_size))
+        if self.max_iter is not None:
+            steps = -(-int(self.max_iter) * rows // schedule.batch_size)
+            schedule = schedule._replace(num_steps=steps, seconds=None)
+        return schedule
+
+    def _fit_once(self, inputs: Any, targets: Any, run: Run) -> Any:
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
         train, held_out = self._divide(targets, seed)
         self._set_scales(inputs[train], targets[train])
-        self.algorithm_ = self._algorithm(inputs.shape[1], targets)
+        self.algorithm_ = self._algorithm(inputs, targets)
         self.model_ = self.algorithm_.model
         data = self._batch(inputs[train], targets[train])
         batches = self._num_batches(data)
-        epochs = self.epochs
+        epochs = self.max_iter
         if epochs is None:
             epochs = max(_FEWEST_EPOCHS, -(-_STEPS // batches))
-        validation = None if held_out is None else self._batch(inputs[held_out], targets[held_out])
+        validation = None
+        if held_out is not None:
+            rows = self._batch(inputs[held_out], targets[held_out])
+            validation = Validation(rows, patience=self.n_iter_no_change)
+        run = Run() if run is None else run
+        if run.progress is None:
+            run = run._replace(progress=self.verbose)
         try:
             trained = fit(
                 self.algorithm_,
@@ -103,37 +240,37 @@ class PartialBNN(PersistentEstimator):
                 epochs=epochs,
                 batch_size=-(-data.mask.shape[0] // batches),
                 validation=validation,
-                patience=None if validation is None else self.n_iter_no_change,
                 key=seed,
-                progress=self.verbose,
-                **running,
+                run=run,
             )
         except TrainingDivergedError as error:
             if error.fit is None:
                 raise
+            warn(str(error), ConvergenceWarning)
             trained = error.fit
         self.posterior_, self.history_ = trained.posterior, trained.history
         self.reports_, self.interrupted_ = trained.reports, trained.interrupted
         self.n_iter_ = -(-self.history_.best_step // batches)
         self._seed = seed
         recent = slice(-self.window_size, None)
-        self._recent: Any = (self._standardize(inputs[recent]), self._in_units(targets[recent]))
-        self._online: Any = None
+        self._recent = (self._standardize(inputs[recent]), self._in_units(targets[recent]))
+        self._online = None
         return self
 
     def _partial_fit(self, inputs: Any, targets: Any, first: bool) -> Any:
+        online = None if first else self._online
         if first:
             self._set_scales(inputs, targets)
             # The whole decay would hold the weights at zero while few rows speak against it.
-            self.algorithm_ = self._algorithm(inputs.shape[1], targets, share_of_decay=0.1)
+            self.algorithm_ = self._algorithm(inputs, targets, share_of_decay=0.1)
             self.model_ = self.algorithm_.model
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            self._online, self._recent = None, None
+            self._recent = None
         new = self._batch(inputs, targets)
-        if self._online is None:
+        if online is None:
             posterior: Posterior | None = getattr(self, "posterior_", None)
             if posterior is not None and self._recent is not None:
-                self._online = start(
+                online = start(
                     self.algorithm_,
                     self._recent,
                     window_size=self.window_size,
@@ -141,24 +278,35 @@ class PartialBNN(PersistentEstimator):
                     key=self._seed,
                 )
             else:
-                self._online = blank_state(self.algorithm_, new, self.window_size, posterior, self._seed)
-        enough = self._online.seen + len(inputs) >= _ENOUGH_ROWS
-        if enough and self._online.seen < _ENOUGH_ROWS:
-            self.algorithm_ = self._algorithm(inputs.shape[1], targets)
-            self.model_ = self.algorithm_.model
-            self._online = self._online._replace(algorithm=self.algorithm_)
+                online = blank_state(self.algorithm_, new, self.window_size, posterior, self._seed)
+        enough = online.seen + len(inputs) >= _ENOUGH_ROWS
+        if enough and online.seen < _ENOUGH_ROWS:
+            online = online._replace(algorithm=self._algorithm(inputs, targets))
         # Few rows, replayed often, would be learned by heart.
         replays = self.n_replays if enough else min(self.n_replays, 10)
+        # What is refused changes nothing: the new state is taken whole, at the end.
         self._online, infos = update(
-            self._online, new, num_replays=replays, batch_size=max(self.batch_size, _REPLAYED)
+            online, new, num_replays=replays, batch_size=max(self._rows_in_batch(), _REPLAYED)
         )
+        self.algorithm_, self.model_ = self._online.algorithm, self._online.algorithm.model
         self.posterior_ = self._online.posterior
         self.stream_info_ = {name: np.asarray(values) for name, values in infos.items()}
         return self
 
     def _num_batches(self, data: Batch) -> int:
-        """⌈N/M⌉ by the shape, as long as no batch of the rows that count is empty."""
-        return min(-(-data.mask.shape[0] // self.batch_size), int(data.mask.sum()))
+        """⌈N/M⌉ by the shape, as long as no batch of the rows that count is empty.
+
+        One for a method that is for all rows at once, and ten or more for one that must not have them.
+        """
+        wants = self.algorithm_.wants
+        if wants == "all rows":
+            return 1
+        fewest = 10 if wants == "batches" else 1
+        batches = max(-(-data.mask.shape[0] // self._rows_in_batch()), fewest)
+        return min(batches, int(data.mask.sum()))
+
+    def _rows_in_batch(self) -> int:
+        return _BATCH if self.batch_size is None else self.batch_size
 
     def _divide(self, targets: Any, seed: int) -> tuple[Any, Any]:
         """Rows to train on, and rows to hold out (None if there are too few)."""
@@ -175,25 +323,41 @@ class PartialBNN(PersistentEstimator):
     def _is_classifier(self) -> bool:
         return isinstance(self, ClassifierMixin)
 
-    def _set_scales(self, inputs: Any, targets: Any) -> None:
-        spread = inputs.std(axis=0)
-        self.input_shift_ = inputs.mean(axis=0)
-        self.input_scale_ = np.where(spread > 0, spread, 1.0)
-        self.target_scale_ = None if self._is_classifier() else TargetScale.of(targets)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
-    def _algorithm(self, num_features: int, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
-        methods.require_method(self.method)
+    def _set_scales(self, inputs: Any, targets: Any) -> None:
+        largest = 0.0 if self._is_classifier() else float(np.max(np.abs(targets)))
+        if largest > _LARGEST:
+            raise ValueError(
+                f"y holds {largest:.3g}, which is too large to compute with; use another unit."
+            )
+        robust = self._is_crossfit()
+        self.input_shift_, self.input_scale_ = InputScale.of(inputs, robust=robust)
+        self.target_scale_ = None if self._is_classifier() else TargetScale.of(targets, self.log_targets)
+
+    def _algorithm(self, inputs: Any, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
+        if self._is_crossfit():
+            if not isinstance(getattr(self, "_settings", None), crossfit.Recipe):
+                self._settings = self._recipe(inputs, targets)
+            return build_algorithm(self._settings)
+        num_features = inputs.shape[1]
         likelihood, num_outputs = self._head(targets)
         # Ten learns nothing but the mean from a hundred rows of a sine.
         by_default = min(self._most_decay, float(num_features))
         decay = by_default if self.weight_decay is None else self.weight_decay
+        # A step of Adam moves every weight alike, and so a unit by as much as there are columns.
+        rate = self._rate * min(1.0, _WIDE / num_features)
+        hidden = _HIDDEN if self.hidden_layer_sizes is None else self.hidden_layer_sizes
         self._settings = Settings(
-            sizes=(num_features, *(int(size) for size in self.hidden_layer_sizes), num_outputs),
+            sizes=(num_features, *(int(size) for size in hidden), num_outputs),
             likelihood=likelihood,
-            stochastic=self.stochastic,
+            stochastic="last" if self.stochastic is None else self.stochastic,
             method=self.method,
-            num_particles=self.num_particles,
-            learning_rate=self._rate if self.learning_rate is None else self.learning_rate,
+            num_particles=_PARTICLES if self.num_particles is None else self.num_particles,
+            learning_rate=rate if self.learning_rate is None else self.learning_rate,
             weight_decay=share_of_decay * decay,
         )
         return build_algorithm(self._settings)
@@ -202,12 +366,13 @@ class PartialBNN(PersistentEstimator):
         return "gaussian", 1 if targets.ndim == 1 else targets.shape[1]
 
     def _standardize(self, inputs: Any) -> Any:
-        return ((inputs - self.input_shift_) / self.input_scale_).astype(np.float32)
+        return InputScale(self.input_shift_, self.input_scale_).apply(inputs)
 
     def _in_units(self, targets: Any) -> Any:
         if self.target_scale_ is None:
             return targets.astype(np.int32)
-        return self.target_scale_.apply(targets).astype(np.float32)
+        shift, scale, log = self.target_scale_
+        return standardize("y", np.log(targets) if log else targets, shift, scale)
 
     def _batch(self, inputs: Any, targets: Any) -> Batch:
         rows = len(inputs)
@@ -221,15 +386,7 @@ class PartialBNN(PersistentEstimator):
 
     def _checked(self, inputs: Any) -> Any:
         check_is_fitted(self, "posterior_")
-        return validate_data(self, inputs, reset=False, dtype=np.float64)
-
-    def _padded_predictive(self, inputs: Any) -> tuple[Predictive, int]:
-        """The predictive at more rows than asked for, and how many were."""
-        checked = self._standardize(self._checked(inputs))
-        rows = len(checked)
-        size = max(_PREDICTED, padded_size(rows))
-        padded = np.concatenate([checked, np.repeat(checked[-1:], size - rows, axis=0)])
-        return predict(self.model_, self.posterior_, padded, target_scale=self.target_scale_), rows
+        return inputs_of(self, inputs, reset=False)
 
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
         """The whole predictive distribution at the rows of X; see `Predictive`."""
@@ -248,9 +405,72 @@ class PartialBNN(PersistentEstimator):
             Expected targets, or class probabilities, shape (n_samples, rows, …). For draws with
             noise use ``predictive(X).sample(key, n_samples)``.
         """
-        predictive, rows = self._padded_predictive(X)
-        components = predictive.components()
+        components = self.predictive(X).components()
         weights = np.exp(np.asarray(components.log_weights, float))
         random = check_random_state(random_state)
         chosen = random.choice(len(weights), size=n_samples, p=weights / weights.sum())
-        return np.asarray(components.mean)[chosen, :rows]
+        return np.asarray(components.mean)[chosen]
+
+    @property
+    def oof_score_(self) -> float:
+        """R², or accuracy, of the training rows, each predicted by members that did not see it."""
+        score: float | None = getattr(self, "_oof_score", None)
+        if score is None:
+            predictive = getattr(self, "oof_predictive_", None)
+            if predictive is None:
+                raise AttributeError("oof_score_ is there after fit by crossfit, if there were folds.")
+            score = self._score_of(predictive, self._targets)
+            self._oof_score = score
+        return score
+
+    def _score_of(self, predictive: OutOfFold, targets: Any) -> float:
+        raise NotImplementedError
+
+    def _require_conformity(self) -> Conformity:
+        check_is_fitted(self, "posterior_")
+        predictive = getattr(self, "oof_predictive_", None)
+        conformity: Conformity | None = getattr(self, "_conformity", None)
+        if conformity is None and predictive is not None:
+            conformity = self._conformity = predictive.conformity(self._targets, self._seed)
+        if conformity is None:
+            raise ValueError(
+                'conformal predictions need out-of-fold scores, which method="crossfit" keeps where '
+                "there are rows enough for folds; or use conformal_interval on rows of your own."
+            )
+        return conformity
+
+    def _of_folds(self, inputs: Any) -> tuple[Any, Any]:
+        """What the groups of each fold predict: means (or class probabilities), standard deviations."""
+        each = self.predictive(inputs).components()
+        recipe = self._settings
+        shape = (recipe.num_views, recipe.num_folds, recipe.num_particles)
+        mean, variance = (
+            np.asarray(part, float).reshape(*shape, *part.shape[1:])
+            for part in (each.mean, each.variance)
+        )
+        weights = np.exp(np.asarray(each.log_weights, float)).reshape(shape)[:, 0]
+        weights /= weights.sum()
+        middle = np.einsum("vm,vfm...->f...", weights, mean)
+        square = np.einsum(
+            "vm,vfm...->f...", weights, variance + np.square(mean - middle[None, :, None])
+        )
+        return middle, np.sqrt(square)
+
+
+def _canonical_rows(inputs: Any, targets: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Rows in an order that does not depend on the one they came in, and their weights.
+
+    A row of weight zero is left out, and one of weight 2 is there twice: whole weights are repetitions.
+    Others are returned, for the rows to be drawn by.
+    """
+    table = np.column_stack([inputs, np.asarray(targets, float).reshape(len(inputs), -1)])
+    order = np.lexsort(table.T[::-1])
+    if sample_weight is None:
+        return order, None
+    weights = np.asarray(sample_weight, float)[order]
+    if not np.any(weights > 0):
+        raise ValueError("sample_weight must be positive for some row.")
+    order, weights = order[weights > 0], weights[weights > 0]
+    if np.all(weights == np.round(weights)) and weights.sum() <= _MOST_COPIES * len(order):
+        return np.repeat(order, weights.astype(int)), None
+    return order, weights

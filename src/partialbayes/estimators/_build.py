@@ -6,16 +6,18 @@ import functools
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 
 from partialbayes import subsets
+from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.networks import mlp
 from partialbayes.parameters import learned
 from partialbayes.priors import fan_in, normal
-from partialbayes.types import Algorithm
+from partialbayes.types import Algorithm, Model
 
 SHORTHANDS = {
     "first": subsets.layer(0),
@@ -37,12 +39,37 @@ class Settings(NamedTuple):
     weight_decay: float
 
 
-def build_algorithm(settings: Settings) -> Algorithm:
+def build_algorithm(settings: Settings | crossfit.Recipe) -> Algorithm:
     """The method on the network for a table; the same object for the same settings."""
+    if isinstance(settings, crossfit.Recipe):
+        return crossfit.grouped(settings)
     try:
         return _cached(settings)
     except TypeError:  # a selection that cannot be hashed
         return _build(settings)
+
+
+def algorithm_for(settings: Settings | crossfit.Recipe, model: Model) -> Algorithm:
+    """The method on a model that was saved with these settings.
+
+    Raises:
+        ValueError: The settings are of a network with other weights.
+    """
+    built = build_algorithm(settings)
+    if _weights(built.model) != _weights(model):
+        raise ValueError("its settings are of another network than its weights.")
+    masks = zip(built.model.split.masks, model.split.masks, strict=True)
+    if built.model.recipes == model.recipes and all(np.array_equal(*pair) for pair in masks):
+        return built  # the same model, whose programs may be compiled already
+    if isinstance(settings, crossfit.Recipe):
+        raise ValueError("its network is not that of its settings.")
+    return _method(settings, model)
+
+
+def _weights(model: Model) -> list[Any]:
+    """The names, shapes and dtypes of what a model has to learn."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(jax.eval_shape(model.init, jax.random.key(0)))
+    return [(jax.tree_util.keystr(path), leaf.shape, leaf.dtype) for path, leaf in leaves]
 
 
 def _build(settings: Settings) -> Algorithm:
@@ -55,7 +82,10 @@ def _build(settings: Settings) -> Algorithm:
     if isinstance(stochastic, str):
         stochastic = SHORTHANDS.get(stochastic, stochastic)
     model = partial_bnn(mlp(settings.sizes), stochastic, likelihood, normal(scale=fan_in()))
+    return _method(settings, model)
 
+
+def _method(settings: Settings, model: Model) -> Algorithm:
     def decays(path: Any, leaf: Any) -> bool:
         # The weights of ψ, whatever tree they are in; neither its noise nor φ, which has a prior.
         return "network" in jax.tree_util.keystr(path)

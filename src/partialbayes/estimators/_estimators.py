@@ -5,77 +5,169 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight
 
+from partialbayes._engine.settings import Run
 from partialbayes.estimators._base import PartialBNN
+from partialbayes.estimators._checks import lock_of, require_settings
+from partialbayes.estimators._inputs import pair_of
+from partialbayes.estimators._out_of_fold import OutOfFold
+from partialbayes.prediction._conformal import Spread, class_sets, intervals
 
 
 class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
     """Regression on a table, with intervals that know what they do not know.
 
-    A network of which part of the weights is random, with noise of a learned variance. Numbers only:
-    encode categories first, as the command line does.
+    By default groups of small networks are cross-fitted: each group leaves out one fold of the rows, so
+    that every row is predicted by networks that have not seen it (``oof_predictive_``). Their noise has
+    heavy tails, depends on the row, and is corrected on these predictions; the mixture of all groups
+    predicts. X is an array, or a data frame (or dictionary of columns) with categories, booleans, dates
+    and gaps: what its columns are is learned from the training rows and kept in ``schema_``.
 
     Args:
-        hidden_layer_sizes: Widths of the hidden layers.
-        stochastic: Which weights are random: "last" (layer), "first", "biases", "all", or any
-            selection of the library (a glob such as ``"layers/1/**"``, a `Subset`, a predicate).
-        method: How to train: a name that ``partialbayes methods`` lists, such as "ohsmc" or
+        hidden_layer_sizes: Widths of the hidden layers; (128, 128) by default, (50, 50) by another
+            method than "crossfit".
+        method: How to train: "crossfit", a name that ``partialbayes methods`` lists, such as "ohsmc" or
             "map_estimate+nuts"; or a function from the model to an algorithm.
-        num_particles: Samples of the random weights.
-        epochs: How often to go through the rows; as often as makes 2000 steps by default.
-        batch_size: Rows in a step.
-        learning_rate: Of Adam; 0.01 by default.
-        weight_decay: Precision of a normal prior on the other weights. By default the number of
-            columns, at most 10: curves and surfaces bend more than the answers of wide tables.
-        validation_fraction: Share of the rows held out for early stopping; 0 for none.
-        n_iter_no_change: Epochs without a better score on those rows before training stops; None for
-            never.
+        effort: How long "crossfit" trains: "fast", "default" or "best", by the size of the table; or
+            seconds to spend on it, compilation apart.
+        stochastic: Which weights are random, for the other methods: "last" (layer, the default),
+            "first", "biases", "all", or any selection of the library (a glob such as
+            ``"layers/1/**"``, a `Subset`, a predicate).
+        num_particles: Samples of the random weights: members of each group (2, or 4 on small tables),
+            200 by another method.
+        n_folds: How many folds "crossfit" divides the rows into.
+        max_iter: How often to go through the rows; by ``effort`` by default, and as often as makes 2000
+            steps by another method.
+        batch_size: Rows in a step, of each member: 16, or 32 on large tables and by another method.
+        learning_rate: Of Adam; 0.005 by default, 0.01 by another method.
+        weight_decay: By "crossfit" a decoupled decay of the shared weights, 0.01. By another method the
+            precision of a normal prior on the weights that are not random: by default the number of
+            columns, at most 10.
+        log_targets: Whether to train on the logarithms of the targets: for positive ones that spread
+            over magnitudes, such as prices. All predictions stay in the targets' own units.
+        validation_fraction: By another method: share of the rows held out to stop early; 0 for none.
+        n_iter_no_change: By another method: epochs without a better score on those rows before training
+            stops; None for never.
         window_size: Rows that `partial_fit` remembers.
         n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
         verbose: Whether to show a progress bar.
 
+    Attributes:
+        oof_predictive_: Predictions of the training rows, each by members that did not see it: mean,
+            std, quantile, interval, cdf, log_density. None where there were too few rows for two folds.
+        oof_score_: R² of these means.
+        posterior_: The posterior; ``predictive`` gives predictions as the library has them.
+        model_: The model it is of.
+        history_: Losses by step; ``validation_nlpd`` is that of the rows out of fold.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-1, 1, 60)[:, None]
-        >>> model = pb.PartialBNNRegressor((8,), epochs=20, random_state=0).fit(x, 2 * x[:, 0])
+        >>> model = pb.PartialBNNRegressor((8,), max_iter=40, random_state=0).fit(x, 2 * x[:, 0])
         >>> mean, std = model.predict(x, return_std=True)
         >>> low, high = model.predict_interval(x, 0.9)
         >>> mean.shape, bool((low < high).all())
         ((60,), True)
     """
 
-    def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
-        """Train on rows X, targets y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)  # noqa: N806
-        return self._fit(X, np.asarray(y, float), **running)
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        run: Run | None = None,
+        schema: Any = None,
+    ) -> Any:
+        """Train on rows X and targets y.
+
+        Args:
+            X: An array, or a table of columns.
+            y: Targets, numbers; a column for each where there are several.
+            sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
+            groups: Rows with the same label stay in one fold; equal rows do so anyway.
+            run: That of `partialbayes.fit`.
+            schema: What is known of the columns; learned by default.
+        """
+        require_settings(self)
+        with lock_of(self):
+            X, y = pair_of(  # noqa: N806
+                self, X, y, reset=True, schema=schema, multi_output=True, y_numeric=True
+            )
+            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            return self._fit(X, np.asarray(y, float), weights, groups, run)
+
+    def _score_of(self, predictive: OutOfFold, targets: Any) -> float:
+        mean = predictive.mean
+        known = np.isfinite(mean).reshape(len(mean), -1).all(axis=1)
+        return float(r2_score(targets.reshape(mean.shape)[known], mean[known]))
 
     def partial_fit(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Go on with new rows, in time that does not depend on how many were seen before.
 
-        The first rows set the scales of inputs and targets, so let them be some tens at least.
+        The first rows set the scales of inputs and targets, so let them be some tens at least. Threads
+        take turns. Rows that would leave the posterior NaN or infinite are refused, and it is kept.
         """
-        first = not hasattr(self, "posterior_")
-        X, y = validate_data(  # noqa: N806
-            self, X, y, reset=first, dtype=np.float64, multi_output=True, y_numeric=True
-        )
-        return self._partial_fit(X, np.asarray(y, float), first)
+        require_settings(self)
+        with lock_of(self):
+            first = not hasattr(self, "posterior_")
+            X, y = pair_of(self, X, y, reset=first, multi_output=True, y_numeric=True)  # noqa: N806
+            return self._partial_fit(X, np.asarray(y, float), first)
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
-        """Predictive means, and their standard deviations if asked for."""
-        predictive, rows = self._padded_predictive(X)
-        mean = np.asarray(predictive.mean, float)[:rows]
-        return (mean, np.asarray(predictive.std, float)[:rows]) if return_std else mean
+    def predict(self, X: Any, return_std: bool = False, quantiles: Any = None) -> Any:  # noqa: N803
+        """Predictive means, their standard deviations if asked for, or quantiles.
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:  # noqa: N803
-        """Lower and upper ends of the central interval of this probability."""
-        predictive, rows = self._padded_predictive(X)
-        low, high = predictive.interval(coverage)
-        return np.asarray(low, float)[:rows], np.asarray(high, float)[:rows]
+        Args:
+            X: Rows.
+            return_std: Whether to return ``(means, standard deviations)``.
+            quantiles: Levels; what `predict_quantiles` gives is returned instead. For a `Pipeline`,
+                which passes arguments on to ``predict`` alone.
+        """
+        if quantiles is not None:
+            return self.predict_quantiles(X, quantiles)
+        predictive = self.predictive(X)
+        mean = np.asarray(predictive.mean, float)
+        return (mean, np.asarray(predictive.std, float)) if return_std else mean
+
+    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Any:  # noqa: N803
+        """Quantiles of the targets, one column per level.
+
+        Args:
+            X: Rows.
+            levels: Between 0 and 1.
+        """
+        quantiles = self.predictive(X).quantile(np.atleast_1d(levels))
+        return np.moveaxis(np.asarray(quantiles, float), 0, -1)
+
+    def predict_interval(
+        self,
+        X: Any,  # noqa: N803
+        coverage: float = 0.9,
+        method: str = "bayesian",
+    ) -> tuple[Any, Any]:
+        """Lower and upper ends of intervals that hold the target with this probability.
+
+        Args:
+            X: Rows.
+            coverage: Between 0 and 1.
+            method: "bayesian" for the central interval of the predictive distribution; "conformal" for
+                one whose coverage holds whatever the network has learned, from the out-of-fold errors
+                in units of the predicted standard deviation (CV+).
+        """
+        if method == "conformal":
+            conformity = self._require_conformity()
+            return intervals(Spread(*self._of_folds(X)), conformity, coverage)
+        if method != "bayesian":
+            raise ValueError(f'method must be "bayesian" or "conformal", not {method!r}.')
+        low, high = self.predictive(X).interval(coverage)
+        return np.asarray(low, float), np.asarray(high, float)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -86,28 +178,39 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
 class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
     """Classification of a table's rows, with calibrated probabilities; labels may be anything.
 
+    X is what `PartialBNNRegressor` takes.
+
     Args:
         hidden_layer_sizes: As for `PartialBNNRegressor`, like all the others.
-        stochastic: Which weights are random.
         method: How to train.
+        effort: How long "crossfit" trains.
+        stochastic: Which weights are random, for the other methods.
         num_particles: Samples of the random weights.
-        epochs: How often to go through the rows; as often as makes 2000 steps by default.
+        n_folds: How many folds "crossfit" divides the rows into.
+        max_iter: How often to go through the rows.
         batch_size: Rows in a step.
-        learning_rate: Of Adam; 0.003 by default.
-        weight_decay: Precision of a normal prior on the other weights; 1 by default.
-        validation_fraction: Share of the rows held out for early stopping; 0 for none.
-        n_iter_no_change: Epochs without a better score on those rows before training stops; None for
-            never.
+        learning_rate: Of Adam; 0.002 by default, 0.003 by another method than "crossfit".
+        weight_decay: By "crossfit" a decoupled decay, 0.01; by another method the precision of a normal
+            prior on the weights that are not random, 1 by default.
+        log_targets: For `PartialBNNRegressor` alone.
+        validation_fraction: By another method: share of the rows held out to stop early; 0 for none.
+        n_iter_no_change: By another method: epochs without a better score on those rows before training
+            stops; None for never.
         window_size: Rows that `partial_fit` remembers.
         n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
         verbose: Whether to show a progress bar.
 
+    Attributes:
+        classes_: The labels.
+        oof_predictive_: As for `PartialBNNRegressor`; ``probabilities`` are those of the classes.
+        oof_score_: Accuracy of these predictions.
+
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-1, 1, 60)[:, None]
         >>> label = np.where(x[:, 0] > 0, "right", "left")
-        >>> model = pb.PartialBNNClassifier((8,), epochs=30, random_state=0).fit(x, label)
+        >>> model = pb.PartialBNNClassifier((8,), max_iter=40, random_state=0).fit(x, label)
         >>> model.predict(x[[0, -1]])
         array(['left', 'right'], dtype='<U5')
         >>> model.predict_proba(x).shape
@@ -115,15 +218,42 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
     """
 
     _rate = 0.003
+    _group_rate = 0.002
     _most_decay = 1.0
 
-    def fit(self, X: Any, y: Any, **running: Any) -> Any:  # noqa: N803
-        """Train on rows X and labels y. ``checkpoint``, ``resume``, ``callbacks`` are those of `fit`."""
-        X, y = validate_data(self, X, y, dtype=np.float64)  # noqa: N806
-        check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        self._require_classes()
-        return self._fit(X, labels, **running)
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        run: Run | None = None,
+        schema: Any = None,
+    ) -> Any:
+        """Train on rows X and labels y.
+
+        Args:
+            X: An array, or a table of columns.
+            y: Labels of any kind.
+            sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
+            groups: Rows with the same label stay in one fold; equal rows do so anyway.
+            run: That of `partialbayes.fit`.
+            schema: What is known of the columns; learned by default.
+        """
+        require_settings(self)
+        with lock_of(self):
+            X, y = pair_of(self, X, y, reset=True, schema=schema)  # noqa: N806
+            check_classification_targets(y)
+            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            self.classes_, labels = np.unique(y, return_inverse=True)
+            self._require_classes()
+            return self._fit(X, labels, weights, groups, run)
+
+    def _score_of(self, predictive: OutOfFold, targets: Any) -> float:
+        probabilities = predictive.probabilities
+        known = np.isfinite(probabilities).all(axis=1)
+        return float(np.mean(probabilities[known].argmax(axis=1) == targets[known]))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:  # noqa: N803
         """Go on with new rows, in time that does not depend on how many were seen before.
@@ -132,9 +262,16 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
             X: New rows; the first set the scales of the inputs, so let them be some tens at least.
             y: Their labels.
             classes: All labels there will be; needed at the first call unless `fit` came before.
+
+        Threads take turns. Rows that would leave the posterior NaN or infinite are refused; it is kept.
         """
+        require_settings(self)
+        with lock_of(self):
+            return self._checked_partial_fit(X, y, classes)
+
+    def _checked_partial_fit(self, X: Any, y: Any, classes: Any) -> Any:  # noqa: N803
         first = not hasattr(self, "posterior_")
-        X, y = validate_data(self, X, y, reset=first, dtype=np.float64)  # noqa: N806
+        X, y = pair_of(self, X, y, reset=first)  # noqa: N806
         if first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -147,7 +284,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
             )
         places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if np.any(self.classes_[places] != y):
-            unknown = np.asarray(y)[self.classes_[places] != y][0]
+            unknown = np.asarray(y)[self.classes_[places] != y].tolist()[0]
             raise ValueError(f"y holds {unknown!r}, which is none of the classes.")
         return self._partial_fit(X, places, first)
 
@@ -155,7 +292,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError(
                 f"a classifier needs at least two classes, but y holds only one class, "
-                f"{self.classes_[0]!r}."
+                f"{self.classes_[:1].tolist()[0]!r}."
             )
 
     def _head(self, targets: Any) -> tuple[str, int]:
@@ -164,11 +301,27 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:  # noqa: N803
         """Probability of each class, in the order of ``classes_``."""
-        predictive, rows = self._padded_predictive(X)
-        probabilities = np.asarray(predictive.probabilities, float)[:rows]
+        probabilities = np.asarray(self.predictive(X).probabilities, float)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """The most probable class of each row."""
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Bool[np.ndarray, "row class"]:  # noqa: N803
+        """Which classes are in a set that holds the label with this probability (conformal, CV+).
+
+        Args:
+            X: Rows.
+            coverage: Between 0 and 1.
+
+        Returns:
+            One row for each of X, one column for each of ``classes_``; a set may be empty, where no
+            class is as probable as that of most training rows.
+        """
+        conformity = self._require_conformity()
+        probabilities, _ = self._of_folds(X)
+        if probabilities.ndim == 2:
+            probabilities = np.stack([1.0 - probabilities, probabilities], axis=-1)
+        return class_sets(probabilities, conformity, coverage)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 import optax
 
 from partialbayes import algorithms, samplers
-from partialbayes.kernels import forgetting
 from partialbayes.types import Algorithm, Model, Sampler
 
 Method: TypeAlias = str | Callable[[Model], Algorithm]
@@ -29,15 +28,6 @@ class Budget(NamedTuple):
 
     num_particles: int
     optimizer: optax.GradientTransformation
-
-
-def _ohsmc(model: Model, budget: Budget) -> Algorithm:
-    return algorithms.ohsmc(
-        model,
-        num_particles=budget.num_particles,
-        kernel=forgetting("diagonal"),
-        optimizer=budget.optimizer,
-    )
 
 
 def _trainer(
@@ -57,8 +47,13 @@ def _deep_ensemble(model: Model, budget: Budget) -> Algorithm:
     return algorithms.ensemble(algorithms.map_estimate(model, optimizer=budget.optimizer), 5)
 
 
+def _shared_ensemble(model: Model, budget: Budget) -> Algorithm:
+    # More members than rows in a batch could not be; their number costs rows, not time.
+    return algorithms.shared_ensemble(model, num_particles=4, optimizer=budget.optimizer)
+
+
 TRAINERS: dict[str, Callable[[Model, Budget], Algorithm]] = {
-    "ohsmc": _ohsmc,
+    "ohsmc": _trainer(algorithms.ohsmc),
     "backward_ohsmc": _trainer(algorithms.backward_ohsmc),
     "deep_ensemble": _deep_ensemble,
     "ekf": _trainer(algorithms.ekf),
@@ -66,9 +61,12 @@ TRAINERS: dict[str, Callable[[Model, Budget], Algorithm]] = {
     "map_estimate": _trainer(algorithms.map_estimate, None),
     "mean_field_vb": _trainer(algorithms.mean_field_vb),
     "monte_carlo": _trainer(algorithms.monte_carlo),
+    "particle_ensemble": _trainer(algorithms.particle_ensemble),
     "particle_gradient_descent": _trainer(algorithms.particle_gradient_descent),
+    "sghmc": _trainer(algorithms.sghmc),
     "sgld": _trainer(algorithms.sgld),
     "sgsmc": _trainer(algorithms.sgsmc),
+    "shared_ensemble": _shared_ensemble,
     "smc": _trainer(algorithms.smc),
     "svgd": _trainer(algorithms.svgd),
     "swag": _trainer(algorithms.swag),
@@ -77,12 +75,16 @@ TRAINERS: dict[str, Callable[[Model, Budget], Algorithm]] = {
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "hmc": samplers.hmc,
     "laplace": samplers.laplace,
+    "mclmc": samplers.mclmc,
     "nuts": samplers.nuts,
     "tempered_smc": samplers.tempered_smc,
 }
 
+CROSSFIT = "crossfit"
+
 _IN_WORDS = {
-    "ohsmc": "open-horizon SMC with the forgetting kernel (the default): ψ and particles in one pass",
+    CROSSFIT: "groups of rank-one members, each without one fold of the rows, calibrated on these",
+    "ohsmc": "open-horizon SMC with the transport kernel: ψ and particles in one pass",
     "backward_ohsmc": "open-horizon SMC debiased by a backward kernel",
     "deep_ensemble": "five networks trained from different starts, each a single point",
     "ekf": "extended Kalman filter: a Gaussian φ, updated batch by batch",
@@ -90,14 +92,18 @@ _IN_WORDS = {
     "map_estimate": "maximum a posteriori: one point, no uncertainty of the weights",
     "mean_field_vb": "variational Bayes with independent weights",
     "monte_carlo": "brute force: samples of the prior, weighted by the likelihood",
-    "particle_gradient_descent": "particles that descend with noise, Langevin's way",
+    "particle_ensemble": "an ensemble with one ψ: every member its own φ and gradient",
+    "particle_gradient_descent": "particles that follow their gradients with noise, Langevin's way",
+    "sghmc": "stochastic-gradient Hamiltonian dynamics, with friction",
     "sgld": "stochastic-gradient Langevin dynamics",
+    "shared_ensemble": "four members with one ψ, each with a φ and rows of its own",
     "sgsmc": "SMC on fresh minibatches (Algorithm 2); follow it by a second stage",
-    "smc": "SMC over all the data at every step (Algorithm 1); exact and slow",
+    "smc": "SMC over all the data at every step (Algorithm 1), whatever the batch size; slow",
     "svgd": "Stein variational gradient descent",
     "swag": "a Gaussian around the path of the optimizer",
     "hmc": "Hamiltonian Monte Carlo",
     "laplace": "a Gaussian at the mode",
+    "mclmc": "microcanonical Langevin dynamics, for many weights",
     "nuts": "the No-U-Turn sampler",
     "tempered_smc": "tempered SMC, with the evidence",
 }
@@ -106,7 +112,9 @@ _IN_WORDS = {
 def describe() -> str:
     """What there is, one line each."""
     width = max(map(len, TRAINERS))
-    lines = ["trainers:"]
+    lines = ["the estimators' default, a recipe of network, training and calibration for tables:"]
+    lines += [f"  {CROSSFIT:<{width}}  {_IN_WORDS[CROSSFIT]}"]
+    lines += ["trainers:"]
     lines += [f"  {name:<{width}}  {_IN_WORDS[name]}" for name in TRAINERS]
     lines += ["second stages, after any trainer with a plus, such as map_estimate+nuts:"]
     lines += [f"  {name:<{width}}  {_IN_WORDS[name]}" for name in SAMPLERS]
@@ -137,12 +145,12 @@ def require_method(method: Any) -> None:
     """Refuse a name that is not of a method."""
     if isinstance(method, str):
         first, *stages = method.split("+")
-        if first in TRAINERS and all(stage in SAMPLERS for stage in stages):
+        if method == CROSSFIT or (first in TRAINERS and all(stage in SAMPLERS for stage in stages)):
             return
     elif callable(method):
         return
     raise ValueError(
-        f"method must be one of {', '.join(TRAINERS)}, perhaps followed by a second stage "
+        f"method must be {CROSSFIT} or one of {', '.join(TRAINERS)}, perhaps followed by a second stage "
         f"({', '.join('+' + name for name in SAMPLERS)}), or a function model -> Algorithm; not "
         f"{method!r}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from partialbayes.estimators._build import Settings, build_algorithm
+from partialbayes._utils.checks import require_non_negative, require_positive
+from partialbayes.errors import CheckpointError
+from partialbayes.estimators._build import Settings, algorithm_for, build_algorithm
+from partialbayes.estimators._checks import require_settings
+from partialbayes.estimators._crossfit import Recipe
+from partialbayes.estimators._methods import CROSSFIT
+from partialbayes.estimators._schema import Schema
 from partialbayes.io._export import export
-from partialbayes.io._model_folder import load, save
+from partialbayes.io._model_folder import Saved, load, save
+from partialbayes.online import blank_state
+from partialbayes.prediction._conformal import Conformity
+from partialbayes.prediction._target_scale import lost_in_single_precision
+from partialbayes.types import Batch
 
 
 class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
@@ -24,6 +35,8 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
         state = dict(super().__getstate__())
         for name in ("algorithm_", "model_"):
             state.pop(name, None)
+        if state.get("oof_predictive_") is not None:
+            state["oof_predictive_"] = replace(state["oof_predictive_"], model=None)
         follower = state.pop("_online", None)
         if follower is not None:
             key = np.asarray(jax.random.key_data(follower.key))
@@ -36,6 +49,8 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
         if "_settings" in state:
             self.algorithm_ = build_algorithm(self._settings)
             self.model_ = self.algorithm_.model
+            if state.get("oof_predictive_") is not None:
+                self.oof_predictive_ = replace(state["oof_predictive_"], model=self.model_)
             follower = state.get("_online")
             if follower is not None:
                 key = jax.random.wrap_key_data(follower.key)
@@ -54,24 +69,34 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "posterior_")
         params = self.get_params()
         params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
-        params["hidden_layer_sizes"] = [int(size) for size in self.hidden_layer_sizes]
+        if self.hidden_layer_sizes is not None:
+            params["hidden_layer_sizes"] = [int(size) for size in self.hidden_layer_sizes]
         for name in ("method", "stochastic"):
-            if not isinstance(params[name], str):
+            if not isinstance(params[name], str | None):
                 raise ValueError(
                     f"{name} is not a name, so it cannot be written down; save the model itself by "
                     "pb.save(path, estimator.model_, estimator.posterior_)."
                 )
         classes = getattr(self, "classes_", None)
+        stream = self._remembered()
         metadata = {
+            "seed": int(self._seed),
+            "seen": None if self._online is None else int(self._online.seen),
             "estimator": type(self).__name__,
             "params": params,
             "settings": self._settings._asdict(),
             "input_shift": self.input_shift_.tolist(),
             "input_scale": self.input_scale_.tolist(),
+            "schema": None if self.schema_ is None else self.schema_.to_json(),
+            "num_columns": self.n_features_in_,
             "feature_names": getattr(self, "feature_names_in_", np.zeros(0)).tolist(),
             "classes": None if classes is None else classes.tolist(),
             "notes": notes,
         }
+        if getattr(self, "oof_predictive_", None) is not None or getattr(self, "_conformity", None):
+            conformity = self._require_conformity()
+            metadata["conformity"] = {name: part.tolist() for name, part in conformity._asdict().items()}
+            metadata["oof_score"] = self.oof_score_
         save(
             path,
             self.model_,
@@ -79,43 +104,71 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             history=getattr(self, "history_", None),
             target_scale=self.target_scale_,
             metadata=metadata,
+            extra=stream,
             overwrite=overwrite,
         )
 
     @classmethod
     def load(cls, path: str | Path) -> Any:
-        """Read an estimator that `save` wrote, ready to predict or to go on by `partial_fit`."""
+        """Read an estimator that `save` wrote, ready to predict.
+
+        `partial_fit` goes on as if it had never stopped: the rows it remembers are saved too.
+        """
         saved = load(path)
-        metadata = saved.metadata
-        if metadata.get("estimator") != cls.__name__:
-            raise ValueError(
-                f"{path} holds a {metadata.get('estimator') or 'model'}, not a {cls.__name__}."
-            )
-        estimator = cls(**metadata["params"])
-        estimator.input_shift_ = np.asarray(metadata["input_shift"])
-        estimator.input_scale_ = np.asarray(metadata["input_scale"])
-        estimator.n_features_in_ = len(estimator.input_shift_)
-        if metadata["feature_names"]:
-            estimator.feature_names_in_ = np.asarray(metadata["feature_names"], dtype=object)
-        if metadata["classes"] is not None:
-            estimator.classes_ = np.asarray(metadata["classes"])
-        estimator.target_scale_ = saved.target_scale
-        settings = metadata["settings"]
-        estimator._settings = Settings(**{**settings, "sizes": tuple(settings["sizes"])})
-        estimator.algorithm_ = build_algorithm(estimator._settings)
-        estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
-        if saved.history is not None:
-            estimator.history_ = saved.history
-        estimator._seed, estimator._recent, estimator._online = 0, None, None
-        return estimator
+        kind = saved.metadata.get("estimator")
+        if kind != cls.__name__:
+            raise ValueError(f"{path} holds a {kind or 'model'}, not a {cls.__name__}.")
+        try:
+            return _restored(cls, saved)
+        except CheckpointError:
+            raise
+        except Exception as error:  # whatever it is, it is what the file says
+            reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            raise CheckpointError(f"{path} does not hold a whole {cls.__name__}: {reason}") from error
+
+    def _remembered(self) -> dict[str, Any]:
+        """What `partial_fit` goes on from: the state of the stream, or the last rows of `fit`."""
+        if self._online is not None:
+            leaves = jax.tree.leaves((self._online.state, self._online.memory))
+            key = jax.random.key_data(self._online.key)
+            return {"stream": {f"{place:04}": leaf for place, leaf in enumerate([key, *leaves])}}
+        return {} if self._recent is None else {"recent": dict(zip("xy", self._recent, strict=True))}
+
+    def _remember(self, extra: dict[str, Any], seen: int | None) -> None:
+        """Take up what `_remembered` gave."""
+        self._recent, self._online = None, None
+        if "recent/x" in extra:
+            self._recent = (extra["recent/x"], extra["recent/y"])
+        if seen is None:
+            return
+        key, *leaves = (extra[name] for name in sorted(extra) if name.startswith("stream/"))
+        inputs = jnp.zeros((1, len(self.input_shift_)), jnp.float32)
+        targets = jnp.asarray(leaves[-3][:1])  # of the memory: inputs, targets, mask, scale
+        like = Batch(inputs, targets, jnp.ones(1, bool), jnp.ones(()))
+        blank = blank_state(self.algorithm_, like, self.window_size, self.posterior_, self._seed)
+        structure = jax.tree.structure((blank.state, blank.memory))
+        state, memory = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
+        self._online = blank._replace(
+            state=state, memory=memory, seen=seen, key=jax.random.wrap_key_data(jnp.asarray(key))
+        )
 
     def export(self, path: str | Path) -> None:
-        """Write a predictor for raw rows that runs with JAX alone; see `partialbayes.export`."""
+        """Write a predictor for raw rows that runs with JAX alone; see `partialbayes.export`.
+
+        Of a table, the rows are those that its ``schema_`` makes of it.
+        """
         check_is_fitted(self, "posterior_")
+        lost = lost_in_single_precision(self.input_shift_, self.input_scale_)
+        if lost.any():
+            raise ValueError(
+                f"column {int(np.argmax(lost))} lies so far from 0 for its spread that an exported "
+                "predictor, which takes inputs in single precision, cannot tell its values apart; train "
+                "on inputs with that offset taken off."
+            )
         shift, scale = (
             jnp.asarray(part, jnp.float32)[None] for part in (self.input_shift_, self.input_scale_)
         )
-        example = np.zeros((1, self.n_features_in_), np.float32)
+        example = np.zeros((1, len(self.input_shift_)), np.float32)
         export(
             path,
             self.model_,
@@ -124,3 +177,93 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             target_scale=self.target_scale_,
             prepare=lambda inputs: (inputs - shift) / scale,
         )
+
+
+def _restored(cls: Any, saved: Saved) -> Any:
+    """The estimator of a folder, each part of it checked against the others."""
+    metadata = saved.metadata
+    params = _typed(metadata, "params", dict)
+    if set(params) != set(cls._get_param_names()):
+        raise ValueError("its params are not those of this version.")
+    estimator = cls(**params)
+    require_settings(estimator)
+    shift, scale = (
+        np.asarray(_typed(metadata, name, list), float) for name in ("input_shift", "input_scale")
+    )
+    if shift.ndim != 1 or shift.shape != scale.shape or not np.isfinite([shift, scale]).all():
+        raise ValueError("input_shift and input_scale are not one finite number per column each.")
+    if not (scale > 0).all():
+        raise ValueError("input_scale is not positive.")
+    estimator.input_shift_, estimator.input_scale_ = shift, scale
+    estimator.n_features_in_ = _typed(metadata, "num_columns", int)
+    schema = metadata.get("schema")
+    estimator.schema_ = None if schema is None else Schema.from_json(schema)
+    if schema is None and estimator.n_features_in_ != len(shift):
+        raise ValueError("num_columns is not the number of columns.")
+    names = _typed(metadata, "feature_names", list)
+    if names:
+        wrong = len(names) != estimator.n_features_in_
+        if wrong or not all(isinstance(name, str) for name in names):
+            raise ValueError("feature_names are not one name per column.")
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in _typed(metadata, "settings", dict).items()
+    }
+    is_crossfit = params["method"] == CROSSFIT
+    settings: Any = Recipe(**fields) if is_crossfit else Settings(**fields)
+    require_positive("learning_rate", settings.learning_rate)
+    require_non_negative("weight_decay", settings.weight_decay)
+    _require_same(settings, params, len(shift))
+    is_classifier = settings.is_classifier if is_crossfit else settings.likelihood != "gaussian"
+    if is_classifier != estimator._is_classifier():
+        kind = "that of a classifier" if is_crossfit else repr(settings.likelihood)
+        raise ValueError(f"its likelihood is {kind}.")
+    outputs = settings.sizes[-1]
+    if is_crossfit and not estimator._is_classifier():
+        outputs //= 2  # location and scale of each target
+    if estimator._is_classifier():
+        classes = np.asarray(_typed(metadata, "classes", list))
+        if classes.ndim != 1 or len(classes) < 2 or not np.array_equal(classes, np.unique(classes)):
+            raise ValueError("its classes are not different labels in order.")
+        estimator.classes_ = classes
+        likelihood, count = estimator._head(None)
+        same = is_crossfit or likelihood == settings.likelihood
+        if not same or outputs != count or saved.target_scale:
+            raise ValueError(f"there are {len(classes)} classes, but the network is for another number.")
+    elif saved.target_scale is None:
+        raise ValueError("there is no target scale.")
+    elif np.shape(saved.target_scale.scale) not in ((), (outputs,)):
+        raise ValueError("there is not one target scale per output.")
+    estimator.target_scale_ = saved.target_scale
+    estimator._settings = settings
+    estimator.algorithm_ = algorithm_for(settings, saved.model)
+    estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
+    estimator.oof_predictive_ = None  # the training rows are not in the folder
+    if (kept := metadata.get("conformity")) is not None:
+        estimator._conformity = Conformity(*(np.asarray(kept[name]) for name in Conformity._fields))
+        estimator._oof_score = metadata["oof_score"]
+    if saved.history is not None:
+        estimator.history_ = saved.history
+    estimator._seed = _typed(metadata, "seed", int)
+    estimator._remember(saved.extra, metadata.get("seen"))
+    return estimator
+
+
+def _require_same(settings: Any, params: dict[str, Any], num_inputs: int) -> None:
+    """Refuse settings that are not those of the params, as far as these say."""
+    given = {
+        "sizes": params["hidden_layer_sizes"],
+        **{name: params[name] for name in ("stochastic", "method", "num_particles")},
+    }
+    own = settings._asdict() | {"sizes": list(settings.sizes[1:-1])}
+    differs = any(own.get(name, value) != value for name, value in given.items() if value is not None)
+    if differs or settings.sizes[0] != num_inputs:
+        raise ValueError("its settings are of another network than its params.")
+
+
+def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """A field of a kind."""
+    if not isinstance(fields.get(name), kind):
+        raise ValueError(f"{name!r} is not what was written there.")
+    return fields[name]

@@ -3,6 +3,7 @@
 It may import everything up to `plots`.
 """
 
-from partialbayes.reporting._report import report
+from partialbayes.reporting._baseline import Baseline
+from partialbayes.reporting._report import About, report
 
-__all__ = ["report"]
+__all__ = ["About", "Baseline", "report"]

@@ -1,6 +1,7 @@
-"""One HTML page about a trained model: what it is, how training went, what it predicts.
+"""One HTML page about a trained model: what it is, how good it is, what it is unsure of.
 
-The page is a single file with its pictures inside, needs nothing from elsewhere and runs nothing.
+The page is a single file with its pictures inside, needs nothing from elsewhere and runs nothing. What
+the method does inside is folded away at its end.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from partialbayes import metrics, plots
+from partialbayes._engine.diagnostics import findings
 from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes.callbacks import Snapshots
 from partialbayes.metrics._registry import SCORES
@@ -25,9 +27,45 @@ from partialbayes.plots._training import curves
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.reporting._html import picture, write_page
-from partialbayes.training._diagnostics import findings
+from partialbayes.reporting._baseline import Baseline
+from partialbayes.reporting._html import picture, short, write_page
 from partialbayes.types import ChainReport, Chunks, Fit, History, Model, Posterior, Report
+
+_MOST_COLUMNS = 40  # to reckon the importance of
+_PERMUTED_ROWS = 500
+_FEWEST_ROWS = 5  # to say anything by the row
+_UNSURE = 10  # rows shown
+_MOST_CLASSES = 20  # in a confusion matrix
+
+
+class About(NamedTuple):
+    """What a reader wants to know about the data, beyond the model itself; all of it optional.
+
+    Attributes:
+        target: What is predicted.
+        facts: Where the data are from, when it was trained, with which version and seed, by name.
+        columns: Of each column of the table its name, what it is, and a remark.
+        notes: What was met in the table, in sentences.
+        classes: Names of the classes.
+        rows: What the rows are that are scored: "held out", "training" or "new"; None if not known.
+        names: What each row is called.
+        groups: From each column of the table to the columns of the inputs it became.
+        baseline: Of the training targets.
+
+    Example:
+        >>> import partialbayes as pb
+        >>> about = pb.reporting.About(target="price", facts={"trained on": "houses.csv"}, rows="new")
+    """
+
+    target: str = "the target"
+    facts: Mapping[str, str] = {}
+    columns: Sequence[tuple[str, str, str]] = ()
+    notes: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    rows: str | None = None
+    names: Sequence[str] = ()
+    groups: Mapping[str, Sequence[int]] = {}
+    baseline: Baseline | None = None
 
 
 def report(
@@ -42,8 +80,9 @@ def report(
     snapshots: Snapshots | None = None,
     title: str = "Partial Bayesian network",
     rows: int = 2000,
+    about: About | None = None,
 ) -> Path:
-    """Write a page about a trained model: what it is, its scores, pictures, diagnostics in words.
+    """Write a page about a trained model: the data, scores, pictures, what it is unsure of.
 
     Args:
         model: The model that was trained.
@@ -55,7 +94,8 @@ def report(
         metadata: Anything worth telling: the data's name, the method, the seed.
         snapshots: Collected in training, for the picture of the particles' flow.
         title: At the top.
-        rows: How many of the data to use at most, evenly spaced.
+        rows: How many of the data to draw at most, evenly spaced; the scores are of all.
+        about: What is known about the data.
 
     Returns:
         The path.
@@ -63,12 +103,13 @@ def report(
     Raises:
         TypeError: ``model`` is not a `Model`.
         ValueError: The data do not fit it.
+        CheckpointError: The page could not be written.
 
     Example:
         >>> import pathlib, tempfile, numpy as np, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = np.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2, progress=False)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = pb.report(model, trained, (x, x), pathlib.Path(folder) / "report.html")
         ...     page.read_text()[:15]
@@ -79,34 +120,267 @@ def report(
     posterior = fitted.posterior if isinstance(fitted, Fit) else fitted
     history = fitted.history if isinstance(fitted, Fit) else history
     scale = None if target_scale is None else TargetScale(*target_scale)
-    inputs, targets, total = _some_rows(model, data, scale, rows)
-    predictive = predict(model, posterior, inputs, target_scale=scale, chunks=Chunks(rows=256))
+    about = about or About()
+    inputs, targets = _checked(model, data, scale)
+    total = len(targets)
+    chosen = _evenly(total, rows)
+    look = partial(predict, model, posterior, target_scale=scale, chunks=Chunks(rows=256))
+    whole = look(inputs)
+    some = whole if len(chosen) == total else look(_at(inputs, chosen))
+    second_stages = fitted.reports if isinstance(fitted, Fit) else ()
+    scores = _evaluated(whole, targets)
+    facts = {**about.facts, **{str(name): str(value) for name, value in (metadata or {}).items()}}
     body = [
-        *_what(model, posterior, metadata or {}),
-        *_scores(predictive, targets, total),
-        *_findings(history, posterior, fitted.reports if isinstance(fitted, Fit) else ()),
-        *_predictions(predictive, targets),
+        *_summary(whole, scores, total, about),
+        *_data(facts, about),
+        *_scores(scores, targets, about),
+        *_classes(whole, targets, about),
+        *_predictions(some, targets[chosen], about),
+        *_importance(look, inputs, targets, about),
+        *_most_unsure(some, targets[chosen], chosen, about),
+        *_findings(history, posterior, second_stages),
+        '<details class="inside"><summary>Inside the method</summary>',
+        *_what(model, posterior),
         *_training(history, posterior, snapshots),
+        "</details>",
     ]
     path = Path(path)
     write_page(path, title, body)
     return path
 
 
-def _some_rows(model: Model, data: Any, scale: TargetScale | None, rows: int) -> tuple[Any, Any, int]:
-    """Inputs and targets, checked, no more than so many rows; and how many there were."""
+def _checked(model: Model, data: Any, scale: TargetScale | None) -> tuple[Any, Any]:
+    """Inputs and targets, after the checks of the library."""
     inputs, targets = data if isinstance(data, tuple | list) and len(data) == 2 else (data, None)
     scaled = targets if scale is None or targets is None else scale.apply(targets)
-    total = as_batch(model, (inputs, scaled) if targets is not None else data, "data").mask.shape[0]
-    chosen = np.unique(np.linspace(0, total - 1, min(rows, total)).round().astype(int))
-    return (
-        jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], inputs),
-        np.asarray(targets)[chosen],
-        total,
+    as_batch(model, (inputs, scaled) if targets is not None else data, "data")
+    return inputs, np.asarray(targets)
+
+
+def _at(inputs: Any, rows: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], inputs)
+
+
+def _evaluated(predictive: Predictive, targets: Any) -> dict[str, float] | str:
+    try:
+        return metrics.evaluate(predictive, targets)
+    except ValueError as error:  # several labels, a likelihood that cannot predict
+        return str(error)
+
+
+def _summary(
+    predictive: Predictive, scores: dict[str, float] | str, total: int, about: About
+) -> Iterator[str]:
+    """What there is to say in two sentences, and in red if the scores are of the training rows."""
+    of = {
+        "held out": f"{total} rows that were held out from training, to choose when to stop",
+        "training": f"the {total} rows that it was trained on",
+        "new": f"{total} rows of another table",
+    }.get(about.rows or "", f"{total} rows")
+    kind = "classification" if predictive.model.likelihood.is_classification else "regression"
+    columns = sum(what != "left out" for _, what, _ in about.columns)
+    source = f" from {columns} columns" if columns else ""
+    text = f"A {kind} of {about.target}{source}. Scored on {of}"
+    if isinstance(scores, dict) and "r2" in scores:
+        inside = f"{100 * scores['coverage']:.0f} % of the targets lie inside their 90 % intervals"
+        text += f": it explains {100 * scores['r2']:.0f} % of the variance, and {inside}"
+    elif isinstance(scores, dict) and "accuracy" in scores:
+        text += f": {100 * scores['accuracy']:.0f} % are classified right"
+    yield f'<p class="lead">{html.escape(text)}.</p>'
+    if about.rows == "training":
+        yield (
+            '<p class="alarm">These are the rows the model was trained on. On new rows it will be '
+            "worse: keep some rows apart, and score those.</p>"
+        )
+
+
+def _data(facts: Mapping[str, str], about: About) -> Iterator[str]:
+    if not facts and not about.columns:
+        return
+    yield "<h2>The data</h2>"
+    if facts:
+        yield _facts(facts)
+    if about.notes:
+        notes = "".join(f"<li>{html.escape(note)}.</li>" for note in about.notes)
+        yield f'<ul class="note">{notes}</ul>'
+    if about.columns:
+        left_out = sum(what == "left out" for _, what, _ in about.columns)
+        used = len(about.columns) - left_out
+        heading = f"{used} columns used" + (f", {left_out} left out" if left_out else "")
+        unfolded = " open" if len(about.columns) <= 12 else ""
+        table = _grid(["column", "is", ""], about.columns, quiet=(2,))
+        yield f"<details{unfolded}><summary>{heading}</summary>{table}</details>"
+
+
+def _scores(scores: dict[str, float] | str, targets: Any, about: About) -> Iterator[str]:
+    yield "<h2>Scores</h2>"
+    if isinstance(scores, str):
+        yield f"<p>{html.escape(scores)}</p>"
+        return
+    yield f'<p class="note">On {len(targets)} rows of data.</p>'
+    beside = {} if about.baseline is None else about.baseline.scores(targets)
+    lines = []
+    for name, value in scores.items():
+        if name.endswith("_over_particles"):
+            continue
+        other = [_short(beside[name]) if name in beside else ""] if beside else []
+        lines.append([SCORES[name].title, _short(value), *other, SCORES[name].meaning])
+    if not beside:
+        yield _grid(["", "model", ""], lines, numbers=(1,), quiet=(2,), style="scores")
+        return
+    yield _grid(["", "model", "baseline", ""], lines, numbers=(1, 2), quiet=(3,), style="scores")
+    yield (
+        '<p class="note">The baseline looks at no column: it predicts the spread of the training '
+        "targets, or the shares of the classes, for every row.</p>"
     )
 
 
-def _what(model: Model, posterior: Posterior, metadata: Mapping[str, Any]) -> Iterator[str]:
+def _classes(predictive: Predictive, targets: Any, about: About) -> Iterator[str]:
+    """How often each class is there, and what it is taken for."""
+    if not predictive.model.likelihood.is_classification or predictive.probabilities.ndim != 2:
+        return
+    probabilities = np.asarray(predictive.probabilities)
+    number = probabilities.shape[1]
+    if number > _MOST_CLASSES:
+        yield f'<p class="note">{number} classes; the confusion matrix is left out.</p>'
+        return
+    names = _class_names(about, number)
+    labels = np.asarray(targets).astype(int).reshape(len(targets))
+    counts = np.zeros((number, number), int)
+    np.add.at(counts, (labels, probabilities.argmax(axis=1)), 1)
+    yield "<h2>Which class is taken for which</h2>"
+    head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in names)
+    lines = ""
+    for row, name in enumerate(names):
+        total = int(counts[row].sum())
+        cells = "".join(
+            f'<td class="number {"right" if row == column else "wrong"}" '
+            f'style="--share:{count / max(1, total):.2f}">{count}</td>'
+            for column, count in enumerate(counts[row])
+        )
+        lines += f'<tr><th>{html.escape(name)}</th>{cells}<td class="number note">{total}</td></tr>'
+    yield (
+        f'<div class="wide"><table class="confusion"><tr><th>is ↓ predicted →</th>{head}'
+        f'<th class="number note">rows</th></tr>{lines}</table></div>'
+    )
+
+
+def _class_names(about: About, number: int) -> list[str]:
+    if len(about.classes) == number:
+        return [str(name) for name in about.classes]
+    return [f"class {place}" for place in range(number)]
+
+
+def _importance(
+    look: Callable[..., Predictive], inputs: Any, targets: Any, about: About
+) -> Iterator[str]:
+    """By how much the NLPD rises when a column is shuffled among the rows."""
+    if not (hasattr(inputs, "shape") and len(inputs.shape) == 2 and len(targets) >= _FEWEST_ROWS):
+        return
+    groups = dict(about.groups) or {f"input {place}": [place] for place in range(inputs.shape[1])}
+    if len(groups) < 2 or len(groups) > _MOST_COLUMNS:
+        return
+    chosen = _evenly(len(targets), _PERMUTED_ROWS)
+    rows, observed = np.asarray(inputs)[chosen], targets[chosen]
+    random = np.random.default_rng(0)
+    risen = {}
+    try:
+        before = float(metrics.nlpd(look(rows), observed))
+        for name, places in groups.items():
+            shuffled = rows.copy()
+            shuffled[:, list(places)] = rows[random.permutation(len(rows))][:, list(places)]
+            risen[name] = float(metrics.nlpd(look(shuffled), observed)) - before
+    except ValueError:  # a likelihood that cannot score these
+        return
+    largest = max(*risen.values(), 1e-9)
+    lines = "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="bar">'
+        f'<span style="width:{100 * max(rise, 0.0) / largest:.1f}%"></span></td>'
+        f'<td class="number">{rise:+.3f}</td></tr>'
+        for name, rise in sorted(risen.items(), key=lambda pair: -pair[1])
+    )
+    yield "<h2>Which columns matter</h2>"
+    yield (
+        '<p class="note">By how many nats the NLPD rises when the column is shuffled among the rows, so '
+        "that it says nothing about them. Columns that tell the same share what they are worth.</p>"
+    )
+    yield f'<div class="wide"><table class="bars">{lines}</table></div>'
+
+
+def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About) -> Iterator[str]:
+    """The rows whose prediction is least certain."""
+    is_classification = predictive.model.likelihood.is_classification
+    if len(chosen) < _FEWEST_ROWS:
+        return
+    if predictive.probabilities.ndim != 2 if is_classification else predictive.mean.ndim != 1:
+        return
+    spread = np.asarray(predictive.entropy if is_classification else predictive.std)
+    scale = predictive.target_scale
+    if scale is not None and scale.log:  # else these would be the largest targets
+        spread = spread / np.asarray(predictive.mean)
+    order = np.argsort(-spread)[:_UNSURE]
+    names = [about.names[row] if len(about.names) > row else f"row {row + 1}" for row in chosen]
+    observed = np.ravel(targets)
+    if is_classification:
+        probabilities = np.asarray(predictive.probabilities)
+        best = probabilities.argmax(axis=1)
+        classes = _class_names(about, probabilities.shape[1])
+        head = ["row", "prediction", "probability", "observed"]
+        lines = [
+            [
+                names[row],
+                classes[best[row]],
+                f"{probabilities[row].max():.2f}",
+                classes[int(observed[row])],
+            ]
+            for row in order
+        ]
+    else:
+        low, high = (np.asarray(end) for end in predictive.interval(0.9))
+        mean = np.asarray(predictive.mean)
+        head = ["row", "mean", "90 % interval", "observed"]
+        lines = [
+            [
+                names[row],
+                _short(mean[row]),
+                f"{_short(low[row])} to {_short(high[row])}",
+                _short(observed[row]),
+            ]
+            for row in order
+        ]
+    yield "<h2>The rows it is least sure of</h2>"
+    yield _grid(head, lines, numbers=(1, 2, 3))
+
+
+def _findings(
+    history: History | None, posterior: Posterior, second_stages: Sequence[Report]
+) -> Iterator[str]:
+    yield "<h2>How training went</h2>"
+    found: list[str] = []
+    if history is not None:
+        num_particles = posterior.num_particles
+        ran = len(history.metrics["loss"]) if "loss" in history.metrics else int(history.best_step)
+        kept = f"The posterior is that of step {history.best_step} of {ran}."
+        found = findings(
+            history.metrics,
+            num_particles,
+            history.eval_steps,
+            history.validation_nlpd,
+            history.departure,
+        )
+    for report in second_stages:
+        if isinstance(report, ChainReport) and (largest := float(np.max(report.r_hat))) > 1.05:
+            found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
+    if history is None and not found:
+        yield "<p>There is no record of the run.</p>"
+    elif found:
+        lead = f"<p>{kept}</p>" if history is not None else ""
+        yield lead + "<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in found) + "</ul>"
+    else:
+        yield f"<p>{kept} Nothing stands out in the record of the run.</p>"
+
+
+def _what(model: Model, posterior: Posterior) -> Iterator[str]:
     log_weights = posterior.particles.log_weights
     members = posterior.num_members
     weights = np.exp(np.asarray(log_weights, float)).ravel()
@@ -120,52 +394,12 @@ def _what(model: Model, posterior: Posterior, metadata: Mapping[str, Any]) -> It
         for name, value in noise_of(model, posterior).items():
             if np.size(value) <= 4:
                 facts[f"likelihood, {name}"] = np.array2string(np.asarray(value), precision=4)
-    yield "<h2>What was trained</h2>"
-    yield _table({**facts, **{str(name): str(value) for name, value in metadata.items()}})
+    yield "<h3>What was trained</h3>"
+    yield _facts(facts)
     yield f"<pre>{html.escape(model.split.describe(log_weights.size))}</pre>"
 
 
-def _scores(predictive: Predictive, targets: Any, total: int) -> Iterator[str]:
-    yield "<h2>Scores</h2>"
-    used = len(targets)
-    kind = "classification" if predictive.model.likelihood.is_classification else "regression"
-    part = "" if used == total else f", {used} of them used, evenly spaced"
-    yield f'<p class="note">On {total} rows of data{part}; a {kind}.</p>'
-    try:
-        scores = metrics.evaluate(predictive, targets)
-    except ValueError as error:  # several labels, a likelihood that cannot predict
-        yield f"<p>{html.escape(str(error))}</p>"
-        return
-    cells = "".join(
-        f'<tr><td>{html.escape(name.replace("_", " "))}</td><td class="number">{value:.4g}</td>'
-        f'<td class="note">{html.escape(SCORES[name].meaning)}</td></tr>'
-        for name, value in scores.items()
-    )
-    yield f"<table>{cells}</table>"
-
-
-def _findings(
-    history: History | None, posterior: Posterior, second_stages: Sequence[Report]
-) -> Iterator[str]:
-    yield "<h2>Diagnostics</h2>"
-    found: list[str] = []
-    if history is not None:
-        num_particles = posterior.num_particles
-        ran = len(history.metrics["loss"]) if "loss" in history.metrics else int(history.best_step)
-        yield f"<p>The posterior is that of step {history.best_step} of {ran}.</p>"
-        found = findings(history.metrics, num_particles, history.eval_steps, history.validation_nlpd)
-    for report in second_stages:
-        if isinstance(report, ChainReport) and (largest := float(np.max(report.r_hat))) > 1.05:
-            found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
-    if found:
-        yield "<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in found) + "</ul>"
-    elif history is not None:
-        yield "<p>Nothing stands out in the record of the run.</p>"
-    else:
-        yield "<p>There is no record of the run.</p>"
-
-
-def _predictions(predictive: Predictive, targets: Any) -> Iterator[str]:
+def _predictions(predictive: Predictive, targets: Any, about: About) -> Iterator[str]:
     yield '<h2>Predictions</h2><div class="row">'
     inputs = predictive.inputs
     columns = inputs.shape[1] if hasattr(inputs, "shape") and inputs.ndim == 2 else None
@@ -174,7 +408,8 @@ def _predictions(predictive: Predictive, targets: Any) -> Iterator[str]:
             labels = targets.astype(int).reshape(len(targets))
             probabilities = predictive.probabilities
             yield _figure(
-                "Reliability diagram", lambda ax: plots.reliability(probabilities, labels, ax=ax)
+                "Reliability diagram: how often the prediction is right, by how sure it is",
+                lambda ax: plots.reliability(probabilities, labels, ax=ax),
             )
             if columns == 2:
                 yield _figure(
@@ -191,15 +426,17 @@ def _predictions(predictive: Predictive, targets: Any) -> Iterator[str]:
                 lambda ax: plots.predictive_bands(predictive, pair, ax=ax),
             )
         yield _figure(
-            "Predicted against observed",
+            f"Predicted {about.target} against observed: on the dashed line all is right",
             lambda ax: plots.predicted_against_observed(predictive, targets, ax=ax),
         )
         if predictive.model.likelihood.cdf is not None:
             yield _figure(
-                "Coverage of central intervals", lambda ax: plots.coverage(predictive, targets, ax=ax)
+                "Coverage of central intervals: below the line they are too narrow",
+                lambda ax: plots.coverage(predictive, targets, ax=ax),
             )
             yield _figure(
-                "Probability integral transform", lambda ax: plots.pit(predictive, targets, ax=ax)
+                "Probability integral transform: flat if the predicted distributions are right",
+                lambda ax: plots.pit(predictive, targets, ax=ax),
             )
     yield "</div>"
 
@@ -209,7 +446,7 @@ def _training(
 ) -> Iterator[str]:
     particles = posterior.particles
     if history is not None:
-        yield '<h2>Training</h2><div class="row">'
+        yield '<h3>Training</h3><div class="row">'
         for name in curves(history):
             yield _figure(f"{name} by step", partial(plots.trace, history, name))
         if len(history.validation_nlpd):
@@ -217,7 +454,7 @@ def _training(
         if "ancestors" in history.metrics:
             yield _figure("Ancestry by step", lambda ax: plots.ancestry(history, ax=ax))
         yield "</div>"
-    yield '<h2>Posterior of the random weights</h2><div class="row">'
+    yield '<h3>Posterior of the random weights</h3><div class="row">'
     yield _figure("Marginals", lambda ax: plots.marginals(particles, ax=ax))
     if particles.values.shape[-1] > 1:
         yield _figure("Two coordinates", lambda ax: plots.pairs(particles, dims=(0, 1), ax=ax))
@@ -231,12 +468,41 @@ def _training(
         )
 
 
-def _table(facts: Mapping[str, str]) -> str:
+def _facts(facts: Mapping[str, str]) -> str:
     rows = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in facts.items()
     )
-    return f"<table>{rows}</table>"
+    return f'<table class="facts">{rows}</table>'
+
+
+def _grid(
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    numbers: Sequence[int] = (),
+    quiet: Sequence[int] = (),
+    style: str = "",
+) -> str:
+    """A table; ``numbers`` are the columns that are set to the right, ``quiet`` those in gray."""
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        made = ""
+        for place, cell in enumerate(cells):
+            kind = "number" if place in numbers else "note" if place in quiet else ""
+            made += f'<{tag} class="{kind}">{html.escape(str(cell))}</{tag}>'
+        return f"<tr>{made}</tr>"
+
+    body = "".join(row("td", line) for line in lines)
+    return f'<div class="wide"><table class="{style}">{row("th", head)}{body}</table></div>'
+
+
+def _evenly(total: int, most: int) -> Any:
+    """So many rows at most, evenly spaced."""
+    return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(int))
+
+
+def _short(value: Any) -> str:
+    return short(value, group="\u202f")
 
 
 def _figure(caption: str, draw: Callable[..., Any], columns: int = 1) -> str:

@@ -1,0 +1,53 @@
+"""The options of "fit" that are the estimators' own: what they have, the command line has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from typing import Any
+
+import tyro
+
+# What is said otherwise on a command line, or has no use there: rows do not stream in.
+_OWN = ("random_state", "verbose", "window_size", "n_replays")
+_TYPES: dict[str, Any] = {
+    "hidden_layer_sizes": tuple[int, ...] | None,
+    "stochastic": str | None,
+    "method": str,
+    "log_targets": bool | None,
+}
+_DEFAULTS: dict[str, Any] = {"log_targets": None}
+
+
+def estimator_options() -> dict[str, tuple[Any, Any]]:
+    """From the name of each option to its type, with what help says of it, and its default."""
+    from partialbayes.estimators._estimators import PartialBNNRegressor as Estimator
+
+    hints = typing.get_type_hints(Estimator.__init__)
+    words = _described(inspect.getdoc(Estimator) or "")
+    found = {}
+    for name, parameter in inspect.signature(Estimator.__init__).parameters.items():
+        if name == "self" or name in _OWN:
+            continue
+        kind = _TYPES.get(name, hints[name])
+        default = _DEFAULTS.get(name, parameter.default)
+        help_text = tyro.conf.arg(help=words.get(name, ""))
+        found[name] = (typing.Annotated[kind, help_text], default)
+    return found
+
+
+def _described(docstring: str) -> dict[str, str]:
+    """From each argument to its paragraph of a docstring."""
+    _, _, rest = docstring.partition("Args:\n")
+    found: dict[str, str] = {}
+    name = None
+    for line in rest.splitlines():
+        if not line.strip() or not line.startswith("    "):
+            break
+        if match := re.fullmatch(r"    (\w+): (.*)", line):
+            name = match[1]
+            found[name] = match[2]
+        elif name is not None:
+            found[name] += " " + line.strip()
+    return {name: text.replace("``", "").replace("`", "") for name, text in found.items()}

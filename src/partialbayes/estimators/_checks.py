@@ -1,0 +1,82 @@
+"""Checks of an estimator's settings and tables, before anything is computed."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from partialbayes._utils.checks import (
+    require_non_negative,
+    require_positive,
+    require_positive_int,
+    require_real,
+)
+from partialbayes.estimators._methods import require_method
+
+_MOST_HELD_OUT = 0.9
+_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_access = threading.Lock()
+
+
+def lock_of(estimator: Any) -> threading.RLock:
+    """The lock that lets one thread at a time train an estimator; none of its attributes."""
+    with _access:
+        return _locks.setdefault(estimator, threading.RLock())
+
+
+def validated(estimator: Any, inputs: Any, *targets: Any, **settings: Any) -> Any:
+    """The tables as arrays, by scikit-learn, after what it would take without a word."""
+    for name, table in zip(("X", "y"), (inputs, *targets), strict=False):
+        if hasattr(table, "dtypes") and hasattr(table, "columns"):  # a data frame
+            for column in table.columns:
+                require_real(f"{name}, column {column!r},", np.zeros(0, _plain(table[column].dtype)))
+        elif hasattr(table, "dtype"):
+            require_real(
+                name, table if isinstance(table, np.ndarray) else np.zeros(0, _plain(table.dtype))
+            )
+    return validate_data(estimator, inputs, *targets, **settings)
+
+
+def require_settings(estimator: Any) -> None:
+    """Refuse settings that no training could make sense of, by their names."""
+    sizes = () if estimator.hidden_layer_sizes is None else estimator.hidden_layer_sizes
+    if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
+        raise ValueError(
+            f"hidden_layer_sizes must be a sequence of whole numbers, such as (50, 50), not {sizes!r}."
+        )
+    for size in sizes:
+        require_positive_int("every entry of hidden_layer_sizes", size, "the width of a layer.")
+    require_method(estimator.method)
+    require_positive_int("window_size", estimator.window_size, "rows that partial_fit remembers.")
+    if estimator.n_folds < 2:
+        raise ValueError(f"n_folds must be at least 2, not {estimator.n_folds!r}.")
+    for name in ("num_particles", "batch_size", "max_iter", "n_iter_no_change"):
+        if getattr(estimator, name) is not None:
+            require_positive_int(name, getattr(estimator, name), "or None.")
+    if estimator.learning_rate is not None:
+        require_positive("learning_rate", estimator.learning_rate)
+    for name in ("weight_decay", "validation_fraction"):
+        if getattr(estimator, name) is not None:
+            require_non_negative(name, getattr(estimator, name))
+    if not estimator.validation_fraction <= _MOST_HELD_OUT:
+        raise ValueError(
+            f"validation_fraction must lie between 0 and {_MOST_HELD_OUT}, not "
+            f"{estimator.validation_fraction!r}; 0.15 is the default."
+        )
+    replays = estimator.n_replays
+    if isinstance(replays, bool) or not isinstance(replays, int | np.integer) or replays < 0:
+        raise ValueError(f"n_replays must be a whole number of at least 0, not {replays!r}.")
+    try:
+        check_random_state(estimator.random_state)
+    except ValueError as error:
+        raise ValueError(f"random_state: {error}.") from None
+
+
+def _plain(dtype: Any) -> Any:
+    """The dtype of NumPy, where there is one; pandas has its own."""
+    return dtype if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", np.dtype(object))
