@@ -66,7 +66,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--track",
         choices=_TRACKS,
         default="paper",
-        help="the paper's own settings, or the best we know: learned noise, the forgetting kernel "
+        help="the paper's own settings, or the best we know: learned noise, the transport kernel "
         "(default: %(default)s)",
     )
     parser.add_argument("--repeats", type=int, help="runs of each method (default: as in the paper)")

@@ -17,12 +17,15 @@ import partialbayes as pb
 from partialbayes.parallel import _hosts
 from tests.oracles import conjugate
 
-SETTINGS = {"batch_size": 10, "progress": False, "key": 3}
+SETTINGS = {"batch_size": 10, "key": 3}
 
 
 def problem():
     oracle = conjugate()
-    return pb.ohsmc(oracle.model, num_particles=16), (oracle.inputs, oracle.targets)
+    return pb.ohsmc(oracle.model, num_particles=16, kernel=pb.kernels.random_walk(0.01)), (
+        oracle.inputs,
+        oracle.targets,
+    )
 
 
 def join(port, number, count=2):
@@ -80,9 +83,9 @@ def train(port, number, path, epochs, dies_at):
         data,
         epochs=int(epochs),
         validation=data,
-        mesh=mesh,
-        checkpoint=pb.training.Checkpoints(path, every_steps=every),
-        callbacks=[die],
+        run=pb.Run(
+            mesh=mesh, checkpoint=pb.training.Checkpoints(path, every_steps=every), callbacks=[die]
+        ),
         **SETTINGS,
     )
     refined = pb.refine(algorithm.model, trained.posterior, data, num_particles=64, mesh=mesh)
@@ -111,9 +114,7 @@ def train_alone(path):
             data,
             epochs=5,
             validation=data,
-            mesh=pb.parallel.mesh(particle=4),
-            checkpoint=saved,
-            callbacks=[stop],
+            run=pb.Run(mesh=pb.parallel.mesh(particle=4), checkpoint=saved, callbacks=[stop]),
             **SETTINGS,
         )
 

@@ -17,14 +17,20 @@ def linear(dim: int) -> pb.types.Model:
 def recorder(num_rows: int) -> pb.types.Algorithm:
     """Its only particle counts how often it was given each row of ``numbered(num_rows)``.
 
-    A step reports the scale of its batch, and its rows as the bits of one number.
+    A step reports the scale of its batch, the share to be forgotten, and its rows as the bits of a
+    number.
     """
     model = linear(num_rows)
     psi = model.init(jax.random.key(0)).psi
 
     def step(key, counts, batch):
         rows = batch.mask.astype(counts.dtype) @ batch.inputs
-        info = {"loss": jnp.zeros(()), "scale": batch.scale, "rows": rows @ 2.0 ** jnp.arange(num_rows)}
+        info = {
+            "loss": jnp.zeros(()),
+            "scale": batch.scale,
+            "room": batch.room,
+            "rows": rows @ 2.0 ** jnp.arange(num_rows),
+        }
         return counts + rows, info
 
     return pb.types.Algorithm(

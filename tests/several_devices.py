@@ -36,10 +36,10 @@ def close(one, many):
 
 
 def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
-    settings = dict(epochs=2, batch_size=batch_size, progress=False) | settings
+    settings = dict(epochs=2, batch_size=batch_size) | settings
     one = pb.fit(algorithm, data, **settings)
     for mesh in meshes:
-        many = pb.fit(algorithm, data, mesh=mesh, **settings)
+        many = pb.fit(algorithm, data, run=pb.Run(mesh=mesh), **settings)
         assert one.history.best_step == many.history.best_step
         close((one.posterior, one.history.metrics), (many.posterior, many.history.metrics))
         close(one.reports, many.reports)
@@ -47,7 +47,7 @@ def same_fit(algorithm, *meshes, data=(X, Y), batch_size=20, **settings):
 
 
 def ohsmc():
-    algorithm = pb.ohsmc(MODEL, num_particles=64)
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.random_walk(0.01))
     fit = same_fit(algorithm, pb.parallel.mesh(2, 2), validation=(X[:31], Y[:31]))
     cloud = fit.posterior.particles
     assert cloud.values.sharding.shard_shape(cloud.values.shape)[0] == 32
@@ -73,9 +73,9 @@ def divided_psi():
         for leaf in jax.tree.leaves(progress.current().psi.network):
             seen.append((leaf.shape, leaf.size // leaf.addressable_shards[0].data.size))
 
-    algorithm = pb.ohsmc(MODEL, num_particles=64)
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.random_walk(0.01))
     same_fit(algorithm, mesh)
-    pb.fit(algorithm, (X, Y), epochs=1, batch_size=20, progress=False, mesh=mesh, callbacks=[look])
+    pb.fit(algorithm, (X, Y), epochs=1, batch_size=20, run=pb.Run(mesh=mesh, callbacks=[look]))
     assert seen
     for shape, parts in seen:
         assert parts == (2 if any(size % 2 == 0 for size in shape) else 1), (shape, parts)
@@ -100,7 +100,9 @@ def size_of(num_particles, width=16, rows=40, **settings):
     model = pb.partial_bnn(pb.mlp([3, width, 8, 1]), "layers/1/*", pb.gaussian(0.5))
     size = scaling.Size(num_particles, 8 * width + 8, 4 * width, 9, rows, width, 4, 9)
     assert model.split.dim == size.dim
-    return pb.ohsmc(model, num_particles=num_particles, **settings), size
+    return pb.ohsmc(
+        model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01), **settings
+    ), size
 
 
 def collectives():
@@ -113,7 +115,10 @@ def collectives():
 
 def islands():
     resample = pb.resampling.islands(4)
-    same_fit(pb.ohsmc(MODEL, num_particles=64, resample=resample), pb.parallel.mesh(2, 2))
+    same_fit(
+        pb.ohsmc(MODEL, num_particles=64, resample=resample, kernel=pb.kernels.random_walk(0.01)),
+        pb.parallel.mesh(2, 2),
+    )
     algorithm, size = size_of(512, resample=resample)
     program = compiled_step(algorithm, size, pb.parallel.mesh(4))
     # The same as without, and particles are gathered in the branch of the exchange alone.
@@ -127,7 +132,11 @@ def islands():
 
 def chunks():
     model = pb.model.with_chunks(MODEL, particles=8, rows=10)
-    same_fit(pb.ohsmc(model, num_particles=64), pb.parallel.mesh(4, 1), pb.parallel.mesh(2, 2))
+    same_fit(
+        pb.ohsmc(model, num_particles=64, kernel=pb.kernels.random_walk(0.01)),
+        pb.parallel.mesh(4, 1),
+        pb.parallel.mesh(2, 2),
+    )
 
 
 def other_meshes():
@@ -146,7 +155,21 @@ def sgsmc():
 
 
 def ensemble():
-    same_fit(pb.ensemble(pb.ohsmc(MODEL, num_particles=16), 3), pb.parallel.mesh(2, 2))
+    same_fit(
+        pb.ensemble(pb.ohsmc(MODEL, num_particles=16, kernel=pb.kernels.random_walk(0.01)), 3),
+        pb.parallel.mesh(2, 2),
+    )
+
+
+def trajectory():
+    # Seven particles a member, which two devices do not divide.
+    path = pb.algorithms.trajectory(pb.ohsmc(MODEL, num_particles=20), 3, every=2)
+    same_fit(path, pb.parallel.mesh(2, 2))
+
+
+def particles_with_rows_of_their_own():
+    members = pb.algorithms.particle_ensemble(MODEL, num_particles=8, rows_per_particle=4)
+    same_fit(pb.algorithms.averaged(members, particles=True), pb.parallel.mesh(2, 2))
 
 
 def second_stage():
@@ -156,7 +179,11 @@ def second_stage():
 
 def streamed():
     data = pb.training.data_source((X, Y), batch_size=20)
-    same_fit(pb.ohsmc(MODEL, num_particles=64), pb.parallel.mesh(2, 2), data=data)
+    same_fit(
+        pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.random_walk(0.01)),
+        pb.parallel.mesh(2, 2),
+        data=data,
+    )
 
 
 def convolution():
@@ -164,12 +191,19 @@ def convolution():
     labels = np.arange(24) % 3
     model = pb.partial_bnn(cnn((8, 8, 1), (4, 6), 10, 3), "layers/0/*", pb.categorical())
     same_fit(
-        pb.ohsmc(model, num_particles=8), pb.parallel.mesh(2, 2), data=(images, labels), batch_size=8
+        pb.ohsmc(model, num_particles=8, kernel=pb.kernels.random_walk(0.01)),
+        pb.parallel.mesh(2, 2),
+        data=(images, labels),
+        batch_size=8,
     )
 
 
 def refine_and_predict():
-    trained = pb.fit(pb.ohsmc(MODEL, num_particles=64), (X, Y), epochs=1, progress=False)
+    trained = pb.fit(
+        pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.random_walk(0.01)),
+        (X, Y),
+        epochs=1,
+    )
     one = pb.refine(MODEL, trained.posterior, (X, Y), **TEMPERED)
     many = pb.refine(MODEL, trained.posterior, (X, Y), mesh=pb.parallel.mesh(2, 2), **TEMPERED)
     close(one, many)
@@ -179,29 +213,33 @@ def refine_and_predict():
 
 
 def resumed():
-    algorithm = pb.ohsmc(MODEL, num_particles=64)
-    whole_run = pb.fit(algorithm, (X, Y), epochs=4, batch_size=20, progress=False)
+    algorithm = pb.ohsmc(MODEL, num_particles=64, kernel=pb.kernels.random_walk(0.01))
+    whole_run = pb.fit(algorithm, (X, Y), epochs=4, batch_size=20)
 
     def stop(progress):
         if progress.begin + 1 >= 8:
             raise InterruptedError
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = dict(epochs=4, batch_size=20, progress=False, resume=True)
-        settings["checkpoint"] = pb.training.Checkpoints(Path(folder) / "run", every_steps=1)
+        settings = dict(epochs=4, batch_size=20)
+        checkpoint = pb.training.Checkpoints(Path(folder) / "run", every_steps=1)
+        run = pb.Run(checkpoint=checkpoint, resume=True)
+        four = run._replace(mesh=pb.parallel.mesh(4), callbacks=[stop])
         with contextlib.suppress(InterruptedError):
-            pb.fit(algorithm, (X, Y), mesh=pb.parallel.mesh(4), callbacks=[stop], **settings)
-        rest = pb.fit(algorithm, (X, Y), **settings)
+            pb.fit(algorithm, (X, Y), run=four, **settings)
+        rest = pb.fit(algorithm, (X, Y), run=run, **settings)
     close(whole_run.posterior, rest.posterior)
 
 
 def errors():
     message = refusal(lambda: pb.parallel.mesh(particle=8))
     mentions(message, "needs 8 devices", "only 4")
-    algorithm = pb.ohsmc(MODEL, num_particles=62)
-    message = refusal(lambda: pb.fit(algorithm, (X, Y), epochs=1, mesh=pb.parallel.mesh(4)))
+    algorithm = pb.ohsmc(MODEL, num_particles=62, kernel=pb.kernels.random_walk(0.01))
+    message = refusal(lambda: pb.fit(algorithm, (X, Y), epochs=1, run=pb.Run(mesh=pb.parallel.mesh(4))))
     mentions(message, "num_particles is 62", "num_particles=64")
-    message = refusal(lambda: pb.fit(algorithm, (X, Y), epochs=1, mesh=jax.make_mesh((2,), ("model",))))
+    message = refusal(
+        lambda: pb.fit(algorithm, (X, Y), epochs=1, run=pb.Run(mesh=jax.make_mesh((2,), ("model",))))
+    )
     mentions(message, "'model'", "'particle'")
 
 

@@ -18,7 +18,12 @@ SHORT = {"num_chains": 2, "num_warmup": 100, "num_draws": 100, "num_particles": 
 SMALL: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model, num_particles=100),
-    "OHSMC, forgetting": lambda model: pb.ohsmc(model, num_particles=64, kernel=pb.kernels.forgetting()),
+    "OHSMC, affine Langevin": lambda model: pb.ohsmc(
+        model, num_particles=64, kernel=pb.kernels.affine_langevin()
+    ),
+    "OHSMC, random walk": lambda model: pb.ohsmc(
+        model, num_particles=64, kernel=pb.kernels.random_walk(0.01)
+    ),
     "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model, num_particles=32),
     "SMC": lambda model: pb.smc(model, num_particles=32),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=32),
@@ -50,13 +55,22 @@ SMALL: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
         model, num_particles=20, rank=5, num_warmup=60, sample_psi=True
     ),
     "SGLD": lambda model: pb.algorithms.sgld(model, num_particles=20, num_warmup=60),
+    "SGHMC": lambda model: pb.algorithms.sghmc(model, num_particles=20, num_warmup=60),
+    "Shared ensemble": lambda model: pb.algorithms.shared_ensemble(model),
     "SVGD": lambda model: pb.algorithms.svgd(model, num_particles=20),
     "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model, num_particles=20),
+    "Particle ensemble": lambda model: pb.algorithms.particle_ensemble(model, num_particles=8),
+    "MC dropout of the prior": lambda model: pb.algorithms.mc_dropout(model, num_particles=20),
     "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model, num_particles=200),
     "Monte Carlo, bound": lambda model: pb.algorithms.monte_carlo(
         model, num_particles=200, objective=pb.algorithms.expected_log_likelihood
     ),
     "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
+    "MAP, averaged": lambda model: pb.algorithms.averaged(pb.map_estimate(model)),
+    "Trajectory of MAP": lambda model: pb.algorithms.trajectory(pb.map_estimate(model), 3, every=20),
+    "Trajectory of OHSMC": lambda model: pb.algorithms.trajectory(
+        pb.ohsmc(model, num_particles=48), 3, every=20
+    ),
     "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
 }
 
@@ -64,7 +78,7 @@ SMALL: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
 # The others are twice as many programs to compile: left to the slow tests.
 QUICK = {"OHSMC", "MAP", "SWAG", "SWAG, psi too", "SGLD", "SVGD", "Particle gradient", "Deep ensemble"}
 # Trained on prior draws: the bound hardly looks at the data, and few draws have any weight.
-POOR = {"Monte Carlo", "Monte Carlo, bound"}
+POOR = {"Monte Carlo", "Monte Carlo, bound", "MC dropout of the prior"}
 
 
 def moons(seed: int, num: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +98,7 @@ MODEL = pb.partial_bnn(pb.mlp([2, 8, 4, 1]), "layers/1/*", pb.bernoulli())
 def test_example_and_test_name_the_same_methods():
     assert set(SMALL) == set(METHODS)
     used = inspect.getsource(sys.modules[METHODS["MAP"].__module__])
-    helpers = {"expected_log_likelihood", "log_expected_likelihood"}
+    helpers = {"expected_log_likelihood", "log_expected_likelihood", "weight_prior"}
     toy_sizes_only = {"poisson_ohsmc"}
     for name in set(pb.algorithms.__all__) - helpers - toy_sizes_only:
         assert f"{name}(" in used, f"compare_methods.py lacks {name}"
@@ -103,7 +117,6 @@ def test_one_word_changes_the_method(name):
             epochs=epochs,
             batch_size=batch_size,
             validation=VALIDATION,
-            progress=False,
         )
     assert isinstance(fitted, pb.types.Fit)
     assert isinstance(fitted.posterior, pb.types.Posterior)

@@ -79,7 +79,7 @@ def test_every_public_function_has_an_example():
 
 
 def test_few_names_at_the_top():
-    assert len([name for name in pb.__all__ if not inspect.ismodule(getattr(pb, name))]) < 35
+    assert len([name for name in pb.__all__ if not inspect.ismodule(getattr(pb, name))]) <= 35
 
 
 def test_import_is_light():

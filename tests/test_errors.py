@@ -13,7 +13,7 @@ NETWORK = pb.mlp([2, 4, 1])
 def fit(likelihood, data, network=NETWORK, **settings):
     model = pb.partial_bnn(network, "layers/0/*", likelihood)
     algorithm = pb.ohsmc(model, num_particles=4)
-    return pb.fit(algorithm, data, **({"epochs": 1, "progress": False} | settings))
+    return pb.fit(algorithm, data, **({"epochs": 1} | settings))
 
 
 def with_value(array, value):
@@ -118,5 +118,5 @@ def test_forgetting_needs_a_prior_with_a_variance():
     with pytest.raises(ValueError, match="needs a prior with a variance"):
         pb.ohsmc(model, kernel=pb.kernels.forgetting("diagonal"))
     algorithm = pb.smc(model, num_particles=16)  # its default kernel looks at that variance too
-    trained = pb.fit(algorithm, (X, X[:, 0]), epochs=1, progress=False)
+    trained = pb.fit(algorithm, (X, X[:, 0]), epochs=1)
     assert np.isfinite(trained.posterior.particles.values).all()

@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import json
 import re
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -19,12 +21,26 @@ SCRIPTS = sorted((ROOT / "examples" / "gallery").glob("*.py"))
 # Those that compile the least; `make test-all` runs the others too.
 QUICK_PAGES = {"algorithm", "index", "likelihood", "network"}
 QUICK_SCRIPTS = {"flow", "resampling"}
+OPTIONAL = ("torch", "keras")  # in no lock of ours
+
+
+def blocks(page):
+    """The code of a page, or of a notebook."""
+    if page.suffix == ".ipynb":
+        cells = json.loads(page.read_text())["cells"]
+        return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def pages():
-    for page in sorted(DOCS.glob("*.md")) + sorted(DOCS.glob("guides/*.md")):
-        if "```python\n" in page.read_text():
-            marks = () if page.stem in QUICK_PAGES else (pytest.mark.slow,)
+    for page in [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("guides/*.*"))]:
+        if blocks(page):
+            marks = [] if page.stem in QUICK_PAGES else [pytest.mark.slow]
+            code = "\n".join(blocks(page))
+            needed = [name for name in OPTIONAL if re.search(rf"^import {name}$", code, re.M)]
+            missing = [name for name in needed if find_spec(name) is None]
+            if missing:
+                marks.append(pytest.mark.skip(f"{', '.join(missing)} not installed: make test-torch"))
             yield pytest.param(page, marks=marks, id=page.stem)
 
 
@@ -36,7 +52,7 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     # As a reader runs it, without the strictness of the tests.
     with jax.debug_key_reuse(False), jax.numpy_rank_promotion("allow"):
         namespace = {}
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        for block in blocks(page):
             exec(compile(block, str(page), "exec"), namespace)  # the pages are ours
 
 
@@ -123,7 +139,7 @@ def test_the_toctrees_list_every_page():
     for index in (DOCS / "index.md", DOCS / "api" / "index.md", DOCS / "guides" / "index.md"):
         trees = re.findall(r"```{toctree}\n(.*?)```", index.read_text(), re.DOTALL)
         listed = [line for tree in trees for line in tree.split("\n") if line and line[0] != ":"]
-        pages = [page for end in ("md", "rst") for page in index.parent.glob(f"*.{end}")]
+        pages = [page for end in ("md", "rst", "ipynb") for page in index.parent.glob(f"*.{end}")]
         assert ":glob:" not in "".join(trees)
         assert sorted(line for line in listed if "/" not in line) == sorted(
             page.stem for page in pages if page != index

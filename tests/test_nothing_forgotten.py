@@ -15,8 +15,11 @@ from tests.test_rooms import ORDER
 ROOT = Path(__file__).parents[1]
 # Trainers that the registry has under another form.
 NOT_BY_NAME = {
+    "averaged": "it is made of another method",
     "ensemble": "deep_ensemble is one of them",
+    "mc_dropout": "it needs a network with factors",
     "poisson_ohsmc": "it needs constants of its own",
+    "trajectory": "it is made of another method",
     "two_stage": "a plus in the name of a method",
 }
 

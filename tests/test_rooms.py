@@ -10,7 +10,7 @@ ORDER = """
     types errors _utils parallel
     networks parameters likelihoods subsets priors model
     weights resampling annealing feynman_kac kernels
-    samplers algorithms prediction metrics io callbacks _engine training online
+    samplers algorithms prediction metrics io callbacks _engine training online pretrained
     analysis plots reporting estimators cli __main__
 """.split()  # noqa: SIM905
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import partialbayes as pb
+from partialbayes.resampling import stratified_indices
 from partialbayes.weights import (
+    cumulative,
     effective_sample_size,
     reweight,
     uniform_log_weights,
@@ -60,3 +62,15 @@ def test_quantiles():
     assert (below.sum(axis=0) < 0.5).all()
     copies = pb.types.Particles(jnp.array([[1.0], [2.0], [3.0]]), jnp.log(jnp.array([0.2, 0.5, 0.3])))
     np.testing.assert_array_equal(weighted_quantile(copies, jnp.array([0.1, 0.3, 0.9]))[:, 0], [1, 2, 3])
+
+
+def test_cumulative_sums_of_many_weights_never_fall_and_stand_still_at_zero():
+    """Of a million in 32 bits plain sums do neither, and particles of weight zero were copied."""
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.uniform(size=1_000_000) < 0.5, 0.0, rng.exponential(size=1_000_000))
+    weights = jnp.asarray(weights / weights.sum(), jnp.float32)
+    steps = np.diff(np.asarray(cumulative(weights)))
+    assert steps.min() >= 0.0
+    assert np.all(steps[np.asarray(weights[1:]) == 0.0] == 0.0)
+    drawn = stratified_indices(jax.random.key(0), weights, 1_000_000)
+    assert float(weights[drawn].min()) > 0.0

@@ -32,7 +32,7 @@ def test_the_wheel_is_the_package_and_nothing_else(wheel):
     }
     assert not [name for name in names if name.endswith((".pyc", ".csv", ".png"))]
     assert "partialbayes/py.typed" in names
-    assert wheel.stat().st_size < 300_000
+    assert wheel.stat().st_size < 500_000
 
 
 def readme_code():
@@ -42,7 +42,7 @@ def readme_code():
     for match in pattern.finditer((ROOT / "README.md").read_text()):
         if match[2] is None:
             extras = tuple(match[1].split(",")) if match[1] else ()
-        else:
+        elif "from_torch" not in match[2]:  # in no extra; tests/networks/test_torch.py runs it
             assert extras is not None, "an install line comes before the first code"
             yield pytest.param(extras, match[2], id="+".join(extras) or "plain")
 

@@ -15,9 +15,10 @@ from jaxtyping import Float
 
 from partialbayes import algorithms, kernels, samplers
 from partialbayes.algorithms import map_estimate, ohsmc, sgsmc, smc, two_stage
+from partialbayes.annealing import blocks, geometric_blocks
 from partialbayes.callbacks import Snapshots
 from partialbayes.resampling import stratified
-from partialbayes.training._fit import fit
+from partialbayes.training import Run, fit
 from partialbayes.types import Algorithm, Fit
 from reproduction import data
 from reproduction.experiments.crescent_oracle import Crescent, crescent, crescent_model
@@ -59,11 +60,11 @@ class CrescentSetting(Setting):
     repeats: int = 10
     methods: tuple[str, ...] = (
         *("OHSMC", "SGSMC", "MC", "VB", "MAP", "SWAG", "MAP-HMC", "SGSMC-HMC"),
-        *("SMC", "OHSMC-forgetting", "OHSMC-refine", "MC-evidence"),
+        *("SMC", "OHSMC-forgetting", "OHSMC-refine", "MC-evidence", "SGSMC-blocks"),
     )
 
     quick_changes: ClassVar[Mapping[str, Any]] = {
-        **{"epochs": 2, "num_particles": 20, "monte_carlo_samples": 50, "vb_samples": 5, "repeats": 1},
+        **{"epochs": 2, "num_particles": 40, "monte_carlo_samples": 50, "vb_samples": 5, "repeats": 1},
         **{"hmc": Hmc(0.01, 3, 5, 20), "swag": Swag(5, 3)},
     }
 
@@ -86,13 +87,17 @@ def make_algorithm(method: str, setting: CrescentSetting) -> Algorithm:
     walk = kernels.random_walk(setting.walk_variance)
     hmc = hmc_stage(setting.hmc, setting.num_particles)
     brute = {"num_particles": setting.monte_carlo_samples, "optimizer": optimizer}
-    on_batches = sgsmc(model, kernel=metropolis, resample=stratified, **common)
+    on_batches, in_blocks = (
+        sgsmc(model, kernel=metropolis, resample=stratified, schedule=schedule, **common)
+        for schedule in (blocks(1), geometric_blocks())  # row by row, as in Algorithm 2; and doubling
+    )
     point = map_estimate(model, optimizer=optimizer)
     last_rate = setting.rate * setting.decay ** (setting.epochs * setting.rows / setting.batch_size / 10)
     stage = swag_stage(model, setting.swag, setting.num_particles, last_rate, setting.batch_size)
     known = {
         "OHSMC": ohsmc(model, kernel=walk, resample=stratified, **common),
         "SGSMC": on_batches,
+        "SGSMC-blocks": in_blocks,
         "MC": algorithms.monte_carlo(model, objective=algorithms.expected_log_likelihood, **brute),
         "VB": algorithms.mean_field_vb(
             model, num_samples=setting.vb_samples, initial_scale=1.0, **common
@@ -161,8 +166,7 @@ class CrescentExperiment(Experiment):
                 epochs=num_steps if all_data else setting.epochs,
                 batch_size=None if all_data else setting.batch_size,
                 key=training_key(repeat),
-                progress=False,
-                callbacks=[snapshots],
+                run=Run(callbacks=[snapshots]),
             )
 
         return [_Trained(salvage(train, algorithm, task), snapshots, oracle, best_psi)]

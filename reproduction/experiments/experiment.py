@@ -210,6 +210,4 @@ def salvage(train: Callable[[], Fit], algorithm: Algorithm, task: Task) -> Fit |
     except StalledError as error:
         logger.warning("%s: %s", task, error)
         return None
-    if trained is not None and trained.interrupted:
-        raise KeyboardInterrupt
     return trained

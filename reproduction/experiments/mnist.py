@@ -18,7 +18,6 @@ import numpy as np
 import optax
 
 from partialbayes import algorithms, kernels
-from partialbayes._engine.checkpoints import Checkpoints
 from partialbayes.algorithms import map_estimate, ohsmc, two_stage
 from partialbayes.likelihoods import categorical
 from partialbayes.metrics import auroc, evaluate
@@ -26,7 +25,7 @@ from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.resampling import stratified
-from partialbayes.training._fit import fit
+from partialbayes.training import Run, Validation, fit
 from partialbayes.types import Algorithm, Chunks, Fit, Model
 from reproduction import data
 from reproduction.experiments.experiment import Experiment, Task, salvage
@@ -208,13 +207,11 @@ def train_run(algorithm: Algorithm, task: Task, train: _Pair, validation: _Pair)
             train,
             epochs=setting.epochs,
             batch_size=setting.batch_size,
-            validation=validation,
-            validation_particles=setting.validation_particles,
-            evaluate_every=setting.evaluate_every,
+            validation=Validation(
+                validation, particles=setting.validation_particles, every=setting.evaluate_every
+            ),
+            run=Run(progress=task.progress, checkpoint=checkpoint, resume=True),
             key=repeat,
-            progress=task.progress,
-            checkpoint=Checkpoints(checkpoint),
-            resume=True,
         )
 
     trained = salvage(train_on, algorithm, task)

@@ -18,8 +18,8 @@ from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics._common import AnyArray
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.prediction._predictive import Predictive
-from partialbayes.training._fit_many import fit_many
-from partialbayes.types import Fit, Model, Posterior
+from partialbayes.training import Validation, fit_many
+from partialbayes.types import Algorithm, Fit, Model, Posterior
 from reproduction.experiments.experiment import Experiment, Task
 from reproduction.experiments.methods import ONE_AT_A_TIME, Candidates, make_candidates
 from reproduction.experiments.problems import Problem, Run, pose_moons, pose_table, pose_wave
@@ -137,17 +137,30 @@ def train(
             [run.train for run in runs],
             epochs=setting.epochs,
             batch_size=setting.batch_size,
-            validation=[run.validation for run in runs],
-            evaluate_every=setting.evaluate_every,
-            validation_particles=setting.validation_particles,
+            validation=Validation(
+                [run.validation for run in runs],
+                every=setting.evaluate_every,
+                particles=setting.validation_particles,
+            ),
             key=keys,
-            progress=False,
         )
         for algorithm in algorithms
     ]
-    if any(one.interrupted for fits in tried for one in fits):
-        raise KeyboardInterrupt
-    return [min(fits, key=best_validation) for fits in zip(*tried, strict=True)]
+    if len(tried) == 1:
+        return tried[0]
+    scores = [
+        [_validation_score(algorithm, *one) for one in zip(fits, runs, strict=True)]
+        for algorithm, fits in zip(algorithms, tried, strict=True)
+    ]
+    return [tried[int(best)][index] for index, best in enumerate(np.argmin(scores, axis=0))]
+
+
+def _validation_score(algorithm: Algorithm, trained: Fit, run: Run) -> float:
+    """Return the validation NLPD of what a run ends with, its second stage included."""
+    if algorithm.finish is None:
+        return best_validation(trained)
+    nlpd = -float(log_predictive_density(algorithm.model, trained.posterior, run.validation).mean())
+    return nlpd if np.isfinite(nlpd) else np.inf
 
 
 def best_validation(trained: Fit) -> float:

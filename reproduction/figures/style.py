@@ -27,6 +27,8 @@ _STYLES = {
     "Deep ensemble": MethodStyle("#5a3d00", "D"),
     "SGSMC-HMC": MethodStyle(style.GREEN, "o"),
     "SGSMC": MethodStyle(style.GREEN, "s"),
+    "SGSMC-blocks-HMC": MethodStyle("#00573f", "o"),
+    "SGSMC-blocks": MethodStyle("#00573f", "s"),
     "SWAG": MethodStyle(style.PURPLE, "o"),
     "VB": MethodStyle(style.RED, "o"),
     "OHSMC-forgetting": MethodStyle("#5b7fd4", "s"),

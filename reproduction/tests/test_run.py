@@ -14,7 +14,7 @@ import pytest
 from tests.published import FOLDER, needs_data
 
 import partialbayes as pb
-from partialbayes.training import _fit_many as many
+from partialbayes._engine.monitor import Monitor
 from reproduction import data
 from reproduction.experiments import crescent, mnist, problems, tabular
 from reproduction.experiments.experiment import Experiment, Task
@@ -228,16 +228,13 @@ def test_tiny_regression_goes_on_where_it_was(tmp_path):
 
 
 def test_an_interrupted_run_is_not_written_down(tmp_path, monkeypatch):
-    original = many.drive
+    look = Monitor.look
 
-    def struck(advance, look, *rest):
-        def strike(*piece):
-            os.kill(os.getpid(), signal.SIGINT)
-            return look(*piece)
+    def struck(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        return look(*arguments)
 
-        return original(advance, strike, *rest)
-
-    monkeypatch.setattr(many, "drive", struck)
+    monkeypatch.setattr(Monitor, "look", struck)
     few = {"methods": ("MAP",), "jobs": 1, "quick": True, "progress": False, "out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         reproduce("moons", repeats=1, **few)

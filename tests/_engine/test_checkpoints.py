@@ -3,15 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from safetensors.numpy import save_file
 
@@ -21,8 +18,8 @@ from tests.oracles import conjugate
 
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
-ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)
-SETTINGS = {"epochs": 5, "batch_size": 10, "validation": DATA, "progress": False}
+ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16, kernel=pb.kernels.random_walk(0.01))
+SETTINGS = {"epochs": 5, "batch_size": 10, "validation": DATA}
 TREE = {"a": jnp.arange(6.0).reshape(2, 3), "b": [jnp.ones((), jnp.int32), jax.random.key(3)]}
 
 
@@ -59,24 +56,25 @@ def test_resumed_run_is_bit_identical(tmp_path):
     straight = pb.fit(ALGORITHM, DATA, **SETTINGS)
     saved = pb.training.Checkpoints(tmp_path / "run.safetensors", every_steps=3)
     with pytest.raises(StopRunError):
-        pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=saved, callbacks=[stop_after(7)])
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=saved, callbacks=[stop_after(7)]))
     _, description = checkpoint.read_file(saved.path)
     assert 3 <= description["step"] <= 9
-    resumed = pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=saved, resume=True)
+    resumed = pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=saved, resume=True))
     assert same(straight.posterior, resumed.posterior)
     assert same(straight.history, resumed.history)
     # A run that is over comes back without a step more.
-    again = pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=saved, resume=True, callbacks=[stop_after(0)])
+    run = pb.Run(checkpoint=saved, resume=True, callbacks=[stop_after(0)])
+    again = pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
     assert same(straight.posterior, again.posterior)
 
 
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
     path = tmp_path / "run.safetensors"
-    pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
     with pytest.raises(pb.errors.CheckpointError, match="resume=True to go on from it, or remove it"):
-        pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
     with pytest.raises(ValueError, match="resume=True needs checkpoint="):
-        pb.fit(ALGORITHM, DATA, **SETTINGS, resume=True)
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(resume=True))
 
 
 @pytest.mark.parametrize(
@@ -85,21 +83,37 @@ def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
         ({"data": (ORACLE.inputs, ORACLE.targets + 1e-3)}, "the data differs"),
         ({"validation": (ORACLE.inputs[:4], ORACLE.targets[:4])}, "the validation data differs"),
         ({"key": 1}, "the key differs"),
-        ({"batch_size": 9}, "needs float32|the plan .* differs"),
+        ({"batch_size": 9}, "the plan .* differs"),
+        ({"algorithm": pb.ohsmc(ORACLE.model, num_particles=17)}, "the algorithm .* differs"),
+        ({"algorithm": pb.map_estimate(ORACLE.model)}, "the algorithm .* differs"),
         (
-            {"algorithm": pb.ohsmc(ORACLE.model, num_particles=17)},
-            r"another network, number of particles",
+            {
+                "algorithm": pb.ohsmc(
+                    ORACLE.model, num_particles=16, kernel=pb.kernels.random_walk(0.0100001)
+                )
+            },
+            "the algorithm .* differs",
         ),
-        ({"algorithm": pb.map_estimate(ORACLE.model)}, "another algorithm, network or subset"),
+        (
+            {
+                "algorithm": pb.ohsmc(
+                    ORACLE.model,
+                    num_particles=16,
+                    kernel=pb.kernels.random_walk(0.01),
+                    optimizer=optax.adam(0.02),
+                )
+            },
+            "the algorithm .* differs",
+        ),
     ],
 )
 def test_wrong_run_on_resume(tmp_path, change, message):
     path = tmp_path / "run.safetensors"
-    pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=path)
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
     before = path.read_bytes()
     settings = {"algorithm": ALGORITHM, "data": DATA, **SETTINGS} | change
     with pytest.raises(pb.errors.CheckpointError, match=message):
-        pb.fit(**settings, checkpoint=path, resume=True)
+        pb.fit(**settings, run=pb.Run(checkpoint=path, resume=True))
     assert path.read_bytes() == before
 
 
@@ -151,84 +165,28 @@ def test_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["tree.safetensors"]
 
 
-RUN = """
-    import sys
-    import partialbayes as pb
-    from tests.oracles import conjugate
-
-    oracle = conjugate()
-    data = (oracle.inputs, oracle.targets)
-    algorithm = pb.ohsmc(oracle.model, num_particles=64)
-    saved = pb.training.Checkpoints(sys.argv[1], every_steps=5)
-    print("started", flush=True)
-    trained = pb.fit(algorithm, data, epochs=400, batch_size=5, validation=data, evaluate_every=1,
-                     checkpoint=saved, resume=True, progress=False)
-    print(trained.history.metrics["ess"].sum(), trained.history.best_step,
-          float(trained.posterior.particles.values.sum()), flush=True)
-"""
-
-
-def start_run(path):
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
-    command = [sys.executable, "-c", textwrap.dedent(RUN), str(path)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def kill_many_times(tmp_path, kills, seed):
-    """Kill a run at random moments, then let it end; compare with one that was left alone."""
-    straight = start_run(tmp_path / "straight.safetensors").communicate(timeout=300)[0]
-    assert len(straight.splitlines()) == 2  # it came to its end
-    path = tmp_path / "killed.safetensors"
-    rng = np.random.default_rng(seed)
-    steps = [0]
-    for _ in range(kills):
-        run = start_run(path)
-        run.stdout.readline()
-        # Wait for the first save of this life, so that lives do not end before they begin.
-        deadline = time.monotonic() + 120
-        last = path.stat().st_mtime_ns if path.exists() else 0
-        while time.monotonic() < deadline and run.poll() is None:
-            if path.exists() and path.stat().st_mtime_ns != last:
-                break
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.15))
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
-        _, description = checkpoint.read_file(path)
-        assert description["step"] >= steps[-1]
-        steps.append(description["step"])
-    assert steps[-1] > 0
-    assert start_run(path).communicate(timeout=300)[0] == straight
-
-
-def test_killed_for_good_and_resumed(tmp_path):
-    kill_many_times(tmp_path, kills=2, seed=0)
-
-
-@pytest.mark.slow
-def test_killed_many_times(tmp_path):
-    kill_many_times(tmp_path, kills=20, seed=1)
-
-
-def test_interrupt_ends_cleanly_with_the_best_so_far(tmp_path, caplog):
-    path = tmp_path / "run.safetensors"
+def test_interrupt_raises_with_the_best_so_far_once_the_checkpoint_is_written(tmp_path):
     handler = signal.getsignal(signal.SIGINT)  # a shell's background jobs ignore the signal
 
     def interrupt(progress):
         if progress.begin >= 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = pb.fit(
-        ALGORITHM, DATA, **SETTINGS | {"epochs": 500}, checkpoint=path, callbacks=[interrupt]
-    )
+    run = pb.Run(checkpoint=tmp_path / "run.safetensors", callbacks=[interrupt])
+    settings = SETTINGS | {"epochs": 500}
+    with pytest.raises(pb.errors.TrainingInterrupted, match="interrupted after") as caught:
+        pb.fit(ALGORITHM, DATA, **settings, run=run)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    stopped = caught.value.fit
     done = len(stopped.history.metrics["loss"])
-    assert 4 < done < 1500
+    assert 4 < done == caught.value.step < 1500
+    assert stopped.interrupted
     assert 0 < stopped.history.best_step <= done
     assert np.isfinite(stopped.history.metrics["loss"]).all()
-    assert "interrupted after" in caplog.text
-    assert checkpoint.read_file(path)[1]["step"] == done
+    assert checkpoint.read_file(run.checkpoint)[1]["step"] == done
     assert signal.getsignal(signal.SIGINT) is handler
+    asked = run._replace(checkpoint=None, on_interrupt="return")
+    assert pb.fit(ALGORITHM, DATA, **settings, run=asked).end == "interrupt"
 
 
 def test_logs_follow_the_run_and_its_resumption(tmp_path):
@@ -236,11 +194,11 @@ def test_logs_follow_the_run_and_its_resumption(tmp_path):
     for make, name in ((pb.callbacks.csv_log, "log.csv"), (pb.callbacks.json_lines_log, "log.jsonl")):
         saved.path.unlink(missing_ok=True)
         path = tmp_path / name
+        run = pb.Run(checkpoint=saved, callbacks=[make(path), stop_after(7)])
         with pytest.raises(StopRunError):
-            pb.fit(ALGORITHM, DATA, **SETTINGS, checkpoint=saved, callbacks=[make(path), stop_after(7)])
-        trained = pb.fit(
-            ALGORITHM, DATA, **SETTINGS, checkpoint=saved, resume=True, callbacks=[make(path)]
-        )
+            pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+        run = pb.Run(checkpoint=saved, resume=True, callbacks=[make(path)])
+        trained = pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
         if name.endswith("csv"):
             header, *lines = path.read_text().splitlines()
             rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
@@ -252,6 +210,90 @@ def test_logs_follow_the_run_and_its_resumption(tmp_path):
         np.testing.assert_allclose(scores, trained.history.validation_nlpd, rtol=1e-6)
 
 
+def test_a_second_run_on_the_same_path_is_refused_while_the_first_lasts(tmp_path):
+    run = pb.Run(checkpoint=tmp_path / "run.safetensors", resume=True)
+    refused = []
+
+    def start_another(progress):
+        with pytest.raises(pb.errors.CheckpointError, match="another run is using the checkpoint"):
+            pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+        refused.append(progress.begin)
+
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run._replace(callbacks=[start_another]))
+    assert refused
+    (tmp_path / ".run.safetensors.abcd").write_text("what a killed run left")
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    assert [file.name for file in tmp_path.iterdir()] == ["run.safetensors"]
+
+
+def alter(path, **changes):
+    """The same file with another description and, where asked, a checksum that fits it."""
+    arrays, description = checkpoint.read_file(path)
+    checkpoint.save_tree(path, dict(arrays), description | changes)
+
+
+def test_the_step_is_covered_by_the_checksum_and_checked_against_the_plan(tmp_path):
+    path = tmp_path / "run.safetensors"
+    run = pb.Run(checkpoint=path, resume=True)
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    whole = path.read_bytes()
+    assert b'\\"step\\": 15' in whole
+    path.write_bytes(whole.replace(b'\\"step\\": 15', b'\\"step\\": 14'))
+    with pytest.raises(pb.errors.CheckpointError, match="checksum does not match"):
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    for step, message in ((16, "of step 16, but this run has 15"), (-5, "no step"), ("9", "no step")):
+        path.write_bytes(whole)
+        alter(path, step=step)
+        with pytest.raises(pb.errors.CheckpointError, match=message):
+            pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+
+
+def test_after_a_change_of_version_another_step_is_warned_of_and_not_refused(tmp_path):
+    path = tmp_path / "run.safetensors"
+    run = pb.Run(checkpoint=path, resume=True)
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    own = checkpoint.read_file(path)[1]["run"]
+    alter(path, run=own | {"step": "?", "made by": own["made by"] | {"jax": "0.1.2"}})
+    with pytest.warns(pb.errors.CheckpointWarning, match=r"written by .*jax 0.1.2") as caught:
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    assert caught[0].filename == __file__
+    alter(path, run=own | {"version": 99})
+    with pytest.raises(pb.errors.CheckpointError, match="of this version"):
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+
+
+def test_a_log_torn_by_a_kill_is_mended(tmp_path):
+    for make, name in ((pb.callbacks.csv_log, "log.csv"), (pb.callbacks.json_lines_log, "log.jsonl")):
+        path = tmp_path / name
+        first = pb.callbacks.Progress(0, 9, {"loss": np.ones(3)}, {}, 0, None, None)
+        make(path)(first)
+        whole = path.read_bytes()
+        for cut in range(1, len(whole.splitlines()[-1]) + 2):
+            path.write_bytes(whole[:-cut])
+            make(path)(first._replace(begin=2, infos={"loss": np.array([1.0, 5.0])}))
+            lines = path.read_text().splitlines()[name == "log.csv" :]
+            steps = [int(line.split(",")[0].removeprefix('{"step": ')) for line in lines]
+            assert steps == [1, 2, 3, 4], cut
+
+
+def test_a_full_disk_under_a_log_warns_once_and_what_is_missing_comes_later(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    log = pb.callbacks.json_lines_log(path)
+    piece = pb.callbacks.Progress(0, 9, {"loss": np.ones(2)}, {}, 0, None, None)
+    log(piece)
+
+    def full(*arguments, **more):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        with pytest.warns(pb.errors.LogWarning, match="No space left on device.*training goes on"):
+            log(piece._replace(begin=2))
+        log(piece._replace(begin=4))  # once
+    log(piece._replace(begin=6))
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == list(range(1, 9))
+
+
 def test_tensorboard_gets_every_scalar():
     seen = []
 
@@ -259,6 +301,6 @@ def test_tensorboard_gets_every_scalar():
         def add_scalar(self, tag, value, step):
             seen.append((tag, step))
 
-    pb.fit(ALGORITHM, DATA, **SETTINGS, callbacks=[pb.callbacks.tensorboard_log(Writer())])
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(callbacks=[pb.callbacks.tensorboard_log(Writer())]))
     assert {("loss", step) for step in range(1, 16)} <= set(seen)
     assert {step for tag, step in seen if tag == "validation_nlpd"} == {3, 6, 9, 12, 15}

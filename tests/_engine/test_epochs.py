@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partialbayes._engine.epochs import compiled_take, num_batches, permutation
+from partialbayes._engine.epochs import num_batches, permutation, take
 from partialbayes.model._batch import full_batch
+
+compiled_take = jax.jit(take, static_argnames=("batches",))
 
 
 def epoch(rows, batch_size, seed=0):

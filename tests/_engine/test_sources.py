@@ -6,12 +6,13 @@ import pytest
 
 import partialbayes as pb
 from partialbayes._engine.sources import read_ahead
+from partialbayes._engine.streams import Stream, salt, stream_key
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
 X, Y = np.asarray(ORACLE.inputs), np.asarray(ORACLE.targets)
-ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)
-SETTINGS = {"epochs": 3, "validation": (X, Y), "progress": False}
+ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16, kernel=pb.kernels.random_walk(0.01))
+SETTINGS = {"epochs": 3, "validation": (X, Y)}
 
 
 def batches(count, begin=0, **settings):
@@ -40,12 +41,12 @@ def test_memory_map_uses_every_row_once_an_epoch(tmp_path):
 
 def test_training_from_a_stream_equals_training_by_hand():
     trained = pb.fit(ALGORITHM, pb.training.data_source(in_order, batch_size=8, num_rows=30), **SETTINGS)
-    key = jax.random.key(0)
-    state = ALGORITHM.init(jax.random.fold_in(key, 0))
+    key = salt(jax.random.key(0))
+    state = ALGORITHM.init(stream_key(key, Stream.INIT))
     step = jax.jit(ALGORITHM.step)
     losses = []
     for index, batch in enumerate(batches(12, source=in_order, batch_size=8, num_rows=30)):
-        state, info = step(jax.random.fold_in(jax.random.fold_in(key, 2), index), state, batch)
+        state, info = step(stream_key(key, Stream.STEP, index), state, batch)
         losses.append(info["loss"])
     np.testing.assert_allclose(trained.history.metrics["loss"], losses, rtol=1e-5)
 
@@ -60,8 +61,8 @@ def test_resumes_in_the_middle_of_an_epoch(tmp_path):
             raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        pb.fit(ALGORITHM, data, **SETTINGS, checkpoint=saved, callbacks=[stop])
-    resumed = pb.fit(ALGORITHM, data, **SETTINGS, checkpoint=saved, resume=True)
+        pb.fit(ALGORITHM, data, **SETTINGS, run=pb.Run(checkpoint=saved, callbacks=[stop]))
+    resumed = pb.fit(ALGORITHM, data, **SETTINGS, run=pb.Run(checkpoint=saved, resume=True))
     np.testing.assert_array_equal(straight.history.metrics["loss"], resumed.history.metrics["loss"])
 
 

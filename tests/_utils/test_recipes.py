@@ -26,7 +26,7 @@ def test_a_class_is_known_by_itself_and_not_by_its_name():
 def test_an_activation_is_one_of_a_list():
     recipe = pb.mlp([1, 2, 1], activation=jnp.tanh).recipe
     assert recipes.make(recipe).recipe == recipe
-    assert pb.mlp([1, 2, 1], activation=jnp.load).recipe is None
+    assert pb.mlp([1, 2, 1], activation=jnp.exp).recipe is None
     with pytest.raises(ValueError, match="knows no activation 'load'"):
         recipes.make(
             json.dumps(

@@ -15,9 +15,13 @@ from tests.oracles import conjugate
 ORACLE = conjugate()
 
 ALGORITHMS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
-    "ohsmc": lambda model: pb.ohsmc(model, num_particles=16),
+    "ohsmc": lambda model: pb.ohsmc(model, num_particles=16, kernel=pb.kernels.random_walk(0.01)),
+    "transport": lambda model: pb.ohsmc(model),
     "ohsmc, ess": lambda model: pb.ohsmc(
-        model, num_particles=16, resample=pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
+        model,
+        num_particles=16,
+        kernel=pb.kernels.random_walk(0.01),
+        resample=pb.resampling.when_ess_below(0.5, pb.resampling.systematic),
     ),
     "ohsmc, ou": lambda model: pb.ohsmc(
         model, num_particles=16, kernel=pb.kernels.ornstein_uhlenbeck(0.1)
@@ -40,11 +44,27 @@ ALGORITHMS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
         model, num_particles=8, rank=3, num_warmup=2, sample_psi=True
     ),
     "deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 3),
-    "ensemble of ohsmc": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
+    "ensemble of transport": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=16), 3),
     "particle gradient descent": lambda model: pb.algorithms.particle_gradient_descent(
         model, num_particles=16
     ),
+    "particle gradient descent, few particles and rows": lambda model: (
+        pb.algorithms.particle_gradient_descent(
+            model, num_particles=3, rows_per_particle=4, start="network"
+        )
+    ),
+    "particle ensemble": lambda model: pb.algorithms.particle_ensemble(
+        model, num_particles=4, rows_per_particle=4, start="prior"
+    ),
+    "trajectory": lambda model: pb.algorithms.trajectory(pb.ohsmc(model, num_particles=16), 3, every=2),
+    "trajectory of an ensemble": lambda model: pb.algorithms.trajectory(
+        pb.ensemble(pb.map_estimate(model), 2), 2, every=2
+    ),
+    "averaged": lambda model: pb.algorithms.averaged(pb.map_estimate(model), num_warmup=2),
+    "mc dropout": lambda model: pb.algorithms.mc_dropout(model, num_particles=8),
+    "sghmc": lambda model: pb.algorithms.sghmc(model, num_particles=8, num_warmup=2),
     "sgld": lambda model: pb.algorithms.sgld(model, num_particles=8, num_warmup=2),
+    "shared ensemble": lambda model: pb.algorithms.shared_ensemble(model, num_particles=2),
     "smc": lambda model: pb.smc(model, num_particles=16),
     "sgsmc": lambda model: pb.sgsmc(
         model,
@@ -56,8 +76,11 @@ ALGORITHMS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "svgd": lambda model: pb.algorithms.svgd(model, num_particles=16),
     "mean-field vb": lambda model: pb.algorithms.mean_field_vb(model, num_samples=4, num_particles=8),
     "full-rank vb": lambda model: pb.algorithms.full_rank_vb(model, num_samples=4, num_particles=8),
-    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_particles=16),
+    "monte carlo": lambda model: pb.algorithms.monte_carlo(model, num_particles=4000),
 }
+
+# Sixteen draws of the prior are worth few of the posterior.
+pytestmark = pytest.mark.filterwarnings("ignore::partialbayes.errors.MixingWarning")
 
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -70,7 +93,8 @@ def built(name: str) -> pb.types.Algorithm:
 
 def trained(name: str, key: int) -> pb.types.Fit:
     data = (ORACLE.inputs, ORACLE.targets)
-    return pb.fit(built(name), data, epochs=3, batch_size=8, validation=data, key=key, progress=False)
+    batch_size = None if built(name).wants == "all rows" else 8
+    return pb.fit(built(name), data, epochs=3, batch_size=batch_size, validation=data, key=key)
 
 
 @every_algorithm

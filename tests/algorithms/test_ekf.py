@@ -125,7 +125,7 @@ def test_trains_a_network(name):
     targets = jnp.tanh(2 * inputs[:, 0]) if kind == "real" else (inputs[:, 0] > 0).astype(jnp.int32)
     model = pb.partial_bnn(pb.mlp([2, 10, outputs]), "layers/1/*", likelihood)
     algorithm = pb.algorithms.ekf(model, num_particles=64)
-    trained = pb.fit(algorithm, (inputs, targets), epochs=30, batch_size=20, progress=False)
+    trained = pb.fit(algorithm, (inputs, targets), epochs=30, batch_size=20)
     loss = trained.history.metrics["loss"]
     assert np.isfinite(loss).all()
     assert loss[-6:].mean() < loss[:3].mean() - 0.1

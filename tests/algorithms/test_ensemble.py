@@ -96,7 +96,7 @@ def test_members_of_members_share_one_axis():
 def test_a_second_stage_runs_on_every_member():
     hmc = pb.samplers.hmc(num_leapfrog_steps=3, num_warmup=5, num_draws=8, num_particles=8)
     algorithm = pb.ensemble(pb.two_stage(MAP, hmc), 2)
-    psi, particles = pb.fit(algorithm, DATA, epochs=3, progress=False).posterior
+    psi, particles = pb.fit(algorithm, DATA, epochs=3).posterior
     assert particles.values.shape == (2, 8, MODEL.split.dim)
     assert np.allclose(jax.nn.logsumexp(particles.log_weights, axis=1), np.log(0.5), atol=1e-6)
     assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(psi))
@@ -109,6 +109,50 @@ def test_one_bad_member_is_not_hidden_by_the_mean():
     params = state.params._replace(phi=state.params.phi.at[1].set(jnp.nan))
     _, info = step(jax.random.key(1), state._replace(params=params), BATCH)
     assert not np.isfinite(info["loss"])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_members_go_on_from_their_own_posteriors(name):
+    """Each with all of its weight, as if it were alone; the mixture is the one it was given."""
+    given = trained(name)
+    algorithm = pb.ensemble(ALGORITHMS[name], MEMBERS)
+    state = algorithm.restart(algorithm.init(jax.random.key(9)), given)
+    if name == "swag, psi too":  # its members are ensembles; it goes on from the mean of each
+        phi, psi = state.trajectory.params
+        own = given.particles.values.reshape(MEMBERS, -1, MODEL.split.dim).mean(axis=1)
+        np.testing.assert_allclose(phi, own, rtol=1e-4, atol=1e-6)
+        weight, members = psi.network["layers/1/bias"], given.psi.network["layers/1/bias"]
+        np.testing.assert_allclose(weight, members.reshape(MEMBERS, -1, 1).mean(axis=1), rtol=1e-4)
+        return
+    after = algorithm.posterior(state)
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    if name == "ohsmc":
+        np.testing.assert_allclose(jax.nn.logsumexp(state.particles.log_weights, axis=1), 0.0, atol=1e-5)
+
+
+def test_it_goes_on_online_and_as_a_second_stage():
+    algorithm = pb.ensemble(ALGORITHMS["ohsmc"], MEMBERS)
+    given = trained("ohsmc")
+    online = pb.online.start(algorithm, DATA, window_size=24, posterior=given)
+    mixture = online.posterior
+    np.testing.assert_allclose(
+        pb.prediction.log_predictive_density(MODEL, mixture, DATA),
+        pb.prediction.log_predictive_density(MODEL, given, DATA),
+        rtol=1e-5,
+    )
+    stage = pb.training.continue_training(pb.ensemble(MAP, 2), num_steps=2)
+    from_one, _ = pb.training.second_stage(stage, MODEL, trained("map", 0), DATA)
+    from_each, _ = pb.training.second_stage(stage, MODEL, trained("map"), DATA)
+    for posterior, members in ((from_one, 2), (from_each, 2 * MEMBERS)):
+        assert posterior.particles.values.shape == (members, 1, MODEL.split.dim)
+        np.testing.assert_allclose(jax.nn.logsumexp(posterior.particles.log_weights), 0.0, atol=1e-5)
+
+
+def test_another_number_of_members_is_refused():
+    algorithm = pb.ensemble(MAP, 2)
+    with pytest.raises(ValueError, match="3 members, and the ensemble 2"):
+        algorithm.restart(algorithm.init(jax.random.key(0)), trained("map"))
 
 
 def test_bad_arguments():

@@ -26,3 +26,12 @@ def test_the_scale_of_a_batch_is_that_of_the_likelihood_alone():
     np.testing.assert_allclose(info["loss"], -value / 15, rtol=1e-5)
     expected = jax.tree.map(jnp.add, state.params, gradient)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), after.params, expected)
+
+
+def test_it_goes_on_from_the_weighted_mean():
+    algorithm = pb.map_estimate(ORACLE.model)
+    values = jnp.array([[0.0, 1.0, 2.0], [4.0, 5.0, 6.0]])
+    psi = ORACLE.model.init(jax.random.key(0)).psi
+    posterior = pb.types.Posterior(psi, pb.types.Particles(values, jnp.log(jnp.array([0.75, 0.25]))))
+    state = algorithm.restart(algorithm.init(jax.random.key(1)), posterior)
+    np.testing.assert_allclose(state.params.phi, [1.0, 2.0, 3.0], rtol=1e-6)

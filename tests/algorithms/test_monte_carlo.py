@@ -72,7 +72,7 @@ def test_the_posterior_is_weighted_by_all_the_data():
         ORACLE.model, num_particles=20_000, optimizer=optax.set_to_zero()
     )
     data = (ORACLE.inputs, ORACLE.targets)
-    trained = pb.fit(algorithm, data, epochs=1, batch_size=2, progress=False)
+    trained = pb.fit(algorithm, data, epochs=1, batch_size=2)
     mean, covariance = ORACLE.posterior(PSI)
     spread = jnp.sqrt(jnp.diag(covariance) / trained.report.ess)
     assert bool((jnp.abs(weighted_mean(trained.posterior.particles) - mean) < 4.5 * spread).all())

@@ -178,8 +178,6 @@ def settled(rate, batch_size, epochs):
         (ORACLE.inputs, ORACLE.targets),
         epochs=epochs,
         batch_size=batch_size,
-        evaluate_every=10_000,  # at the end only
-        progress=False,
     )
     values = fitted.posterior.particles.values
     _, covariance = ORACLE.posterior(ORACLE.model.init(jax.random.key(0)).psi)

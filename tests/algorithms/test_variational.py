@@ -22,7 +22,7 @@ def only(q=None, psi=None) -> optax.GradientTransformation:
     """Train one of the two and freeze the other."""
     frozen = optax.set_to_zero()
     parts = {"q": q or frozen, "psi": psi or frozen}
-    return optax.multi_transform(parts, VariationalParams(q="q", psi="psi"))
+    return optax.multi_transform(parts, pb.types.Params(phi="q", psi="psi"))
 
 
 def train(algorithm: pb.types.Algorithm, num_steps: int):

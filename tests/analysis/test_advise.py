@@ -8,11 +8,13 @@ import pytest
 
 import partialbayes as pb
 from partialbayes.analysis._advise import MAP, _builder, _score, _split_rows, recommend
+from partialbayes.feynman_kac import Evidence
 from partialbayes.model._batch import full_batch
 from partialbayes.types import Psi
 from tests.oracles import conjugate
 
 matplotlib.use("Agg")
+UNKNOWN = Evidence(np.nan, np.nan)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 1))
 DATA = (X, np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=40))
@@ -30,16 +32,21 @@ def _no_key_checks():
 def advice():
     with jax.debug_key_reuse(False):
         return pb.advise(
-            NETWORK, DATA, candidates={"all": "**"}, top=(2,), epochs=3, num_particles=8, progress=False
+            NETWORK, DATA, candidates={"all": "**"}, top=(2,), epochs=20, num_particles=8, progress=False
         )
 
 
 def test_table(advice):
     dims = {row.name: row.dim for row in advice.rows}
-    assert dims == {"layers/0": 6, "layers/1": 4, "biases": 4, "top 2": 2, "all": 10, MAP: 0}
+    single = {"top 2": 2, "uncertain 2": 2}
+    new = {"rank one": 8, "low rank": 4, "subspace": 5}
+    assert dims == {"layers/0": 6, "layers/1": 4, "biases": 4, "all": 10, MAP: 0} | single | new
+    for row in advice.rows:
+        assert (row.network is not None) == (row.name in new)
+        if row.network is not None:
+            assert pb.partial_bnn(row.network, row.subset, pb.gaussian()).split.dim == row.dim
     assert [row.nlpd for row in advice.rows] == sorted(row.nlpd for row in advice.rows)
     assert all(np.isfinite(row.log_evidence) == (row.subset is not None) for row in advice.rows)
-    assert pb.partial_bnn(NETWORK, advice.recommended.subset, pb.gaussian()).split.dim > 0
     lines = str(advice).splitlines()
     assert sum(line.startswith("|") for line in lines) == 2 + len(advice.rows)
     assert f"**{advice.recommended.name}**" in str(advice)
@@ -109,7 +116,7 @@ def test_the_error_of_a_gap_is_that_of_the_differences_row_by_row():
     losses = np.stack([noise + 9.0, noise, noise + np.array([1.0, 2.0, 3.0, 6.0])])
     subset = pb.subsets.biases()
     named = [(MAP, None, 0), ("best", subset, 5), ("other", subset, 1)]
-    rows = {row.name: row for row in recommend(named, losses, [np.nan] * 3, [1.0] * 3).rows}
+    rows = {row.name: row for row in recommend(named, losses, [UNKNOWN] * 3, [1.0] * 3).rows}
     assert rows["other"].behind == 3.0
     np.testing.assert_allclose(rows["other"].behind_error, np.sqrt((4 + 1 + 0 + 9) / 3 / 4))
     assert (rows["best"].behind, rows["best"].behind_error) == (0.0, 0.0)
@@ -123,16 +130,19 @@ def test_the_rule():
     losses[2] += 0.001 - np.mean(0.05 * small)
     subset = pb.subsets.biases()
     named = [(MAP, None, 0), ("many", subset, 50), ("few", subset, 5), ("fewest", subset, 1)]
-    found = recommend(named, losses, [np.nan, -1.0, -2.0, -3.0], [1.0] * 4)
+    found = recommend(
+        named, losses, [UNKNOWN, *(Evidence(-float(n), 0.25) for n in (1, 2, 3))], [1.0] * 4
+    )
     assert found.recommended.name == "few"
     assert [row.name for row in found.rows] == ["many", "few", "fewest", MAP]
     assert "MAP, with no random weight" not in str(found)
+    assert "| -2.0 ± 0.2 |" in str(found)  # the evidence, never without its error
     losses[0] = losses[1]
-    assert "MAP, with no random weight" in str(recommend(named, losses, [np.nan] * 4, [1.0] * 4))
+    assert "MAP, with no random weight" in str(recommend(named, losses, [UNKNOWN] * 4, [1.0] * 4))
     losses[2] = np.nan  # a run that diverged
-    assert recommend(named, losses, [np.nan] * 4, [1.0] * 4).recommended.name == "many"
+    assert recommend(named, losses, [UNKNOWN] * 4, [1.0] * 4).recommended.name == "many"
     with pytest.raises(RuntimeError, match="no candidate gave a finite NLPD"):
-        recommend(named, np.full_like(losses, np.nan), [np.nan] * 4, [1.0] * 4)
+        recommend(named, np.full_like(losses, np.nan), [UNKNOWN] * 4, [1.0] * 4)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +153,10 @@ def test_the_rule():
         ({"top": (0,)}, "every entry of top must be"),
         ({"candidates": {"mine": "nothing/here"}}, r"candidates\['mine'\]: .*nothing/here"),
         ({"num_particles": 0}, "num_particles must be"),
+        ({"beside": ["rank two"]}, "beside must name some of 'rank one'"),
         ({"validation": (X, X[:5])}, "validation has 40 rows"),
     ],
 )
 def test_errors(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        pb.advise(**{"network": NETWORK, "data": DATA, "epochs": 1, "progress": False} | arguments)
+        pb.advise(**{"network": NETWORK, "data": DATA, "epochs": 1} | arguments)

@@ -47,18 +47,33 @@ def test_draws_are_the_particles_by_weight():
     assert data.observed_data["y"].shape == (12,)
 
 
-def test_an_ensemble_is_chains_and_chunks_change_nothing():
+def test_the_particles_of_an_ensemble_keep_their_member_and_chunks_change_nothing():
     stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1.0]), (PSI, VALUES))
     log_weights = jnp.full((2, 40), -jnp.log(80.0))
     ensemble = pb.types.Posterior(stacked[0], pb.types.Particles(stacked[1], log_weights))
     data = pb.to_arviz(MODEL, ensemble, (X, Y))
-    assert data.posterior["layers.0.bias"].shape == (2, 40, 3)
-    np.testing.assert_allclose(
-        data.posterior["layers.0.bias"].values[1, :, 0], VALUES[:, 0] + 1, rtol=1e-5
-    )
+    assert data.posterior["layers.0.bias"].shape == (1, 80, 3)
+    particle, member = (data.sample_stats[name].values[0] for name in ("particle", "member"))
+    assert sorted(zip(member, particle, strict=True)) == [(m, p) for m in range(2) for p in range(40)]
+    expected = np.asarray(VALUES)[particle, 0] + member
+    np.testing.assert_allclose(data.posterior["layers.0.bias"].values[0, :, 0], expected, rtol=1e-5)
     chunked = pb.to_arviz(MODEL, ensemble, (X, Y), chunks=pb.types.Chunks(particles=7))
     for group in ("log_likelihood", "posterior_predictive"):
         np.testing.assert_allclose(data[group]["y"], chunked[group]["y"], rtol=1e-4, atol=1e-5)
+
+
+def test_chains_stay_chains_and_particles_are_none():
+    number = jnp.zeros(2)
+    none = jnp.zeros((), int)
+    report = pb.types.ChainReport(number, number, number, none, number, none + 4)  # of two chains
+    history = pb.types.History({"loss": np.ones(3)}, np.zeros(0, int), np.zeros(0), 3)
+    equal = CLOUD._replace(particles=CLOUD.particles._replace(log_weights=jnp.full(40, -jnp.log(40.0))))
+    trained = pb.types.Fit(equal, history, {}, (report,))
+    chains = pb.to_arviz(MODEL, trained).posterior["layers.0.bias"].values
+    assert chains.shape == (2, 20, 3)
+    np.testing.assert_array_equal(chains.reshape(40, 3), np.asarray(VALUES)[:, :3])
+    drawn = pb.to_arviz(MODEL, CLOUD, num_draws=400).sample_stats["particle"].values[0]
+    assert np.mean(np.diff(drawn) == 0) < 0.2  # copies do not stand side by side
 
 
 def test_arviz_can_use_it():

@@ -60,18 +60,38 @@ def test_joint_gradient_equals_the_naive_ones(case):
     psi = model.init(jax.random.key(1)).psi
     values = model.sample_prior(jax.random.key(2), psi, 7)
 
-    def objective(phi):
-        return batch.scale * model.log_likelihood(phi, psi, batch).sum() + model.log_prior(phi, psi)
+    def potential(phi):
+        return model.log_likelihood(phi, psi, batch).sum()
 
-    log_densities, of_phi, of_psi = joint_gradient(model, values, psi, batch)
-    value_and_gradient = jax.jit(jax.value_and_grad(objective))
-    for j, phi in enumerate(values):
-        value, gradient = value_and_gradient(phi)
-        np.testing.assert_allclose(log_densities[j], value, rtol=1e-5)
-        np.testing.assert_allclose(of_phi[j], gradient, rtol=1e-4, atol=1e-4)
-    expected = naive(model, values, psi, batch, np.full(7, 1 / 7, np.float32))
-    for ours, theirs in zip(jax.tree.leaves(of_psi), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
+    def objective(phi):
+        return batch.scale * potential(phi) + model.log_prior(phi, psi)
+
+    def weigh(log_likelihoods):
+        return jax.nn.softmax(0.3 * log_likelihoods)
+
+    for of_data, weights in ((None, np.full(7, 1 / 7, np.float32)), (weigh, None)):
+        more = {} if of_data is None else {"weigh": of_data}
+        log_likelihoods, log_densities, slopes, of_psi = joint_gradient(
+            model, values, psi, batch, **more
+        )
+        if weights is None:
+            weights = weigh(log_likelihoods)
+            assert float(weights.max()) > 0.2  # uneven
+        value_and_gradient = jax.jit(jax.value_and_grad(objective))
+        of_potential = jax.jit(jax.value_and_grad(potential))
+        for j, phi in enumerate(values):
+            value, gradient = value_and_gradient(phi)
+            np.testing.assert_allclose(log_densities[j], value, rtol=1e-5)
+            np.testing.assert_allclose(slopes.log_density[j], gradient, rtol=1e-4, atol=1e-4)
+            log_likelihood, slope = of_potential(phi)
+            np.testing.assert_allclose(log_likelihoods[j], log_likelihood, rtol=1e-5)
+            np.testing.assert_allclose(slopes.log_potential[j], slope, rtol=1e-4, atol=1e-4)
+            rest = gradient - batch.scale * slope
+            np.testing.assert_allclose(slopes.log_prior[j], rest, rtol=1e-4, atol=1e-3)
+        expected = naive(model, values, psi, batch, weights)
+        for ours, theirs in zip(jax.tree.leaves(of_psi), jax.tree.leaves(expected), strict=True):
+            largest = float(jnp.abs(theirs).max())
+            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * largest)
 
 
 def step_memory(num_particles, hidden, num_data=4):

@@ -1,10 +1,13 @@
 """Saved models: the same predictions back, whole or absent, and a sentence for whatever is wrong."""
 
+import gzip
 import json
 import os
+import runpy
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ import pytest
 from reproduction.networks.cnn import cnn
 
 import partialbayes as pb
+from partialbayes.io._model_folder import _digest
 from partialbayes.io._pytree_file import read_file, save_tree
 from tests.oracles import conjugate
 
@@ -110,7 +114,8 @@ def test_ensemble_history_and_target_scale(tmp_path):
     assert same(saved.posterior, posterior)
     assert same(saved.history, history)
     assert saved.history.best_step == 3
-    assert tuple(map(float, saved.target_scale)) == (3.0, 2.0)
+    assert tuple(map(float, saved.target_scale)) == (3.0, 2.0, False)
+    assert saved.target_scale.log is False
     files = {file.name for file in (tmp_path / "model").iterdir()}
     assert files == {"model.json", "arrays.safetensors"}
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
@@ -165,7 +170,7 @@ def test_altered_truncated_and_foreign(tmp_path):
     loading(text=good[0][:100], match="not readable as JSON")
     loading(text=good[0].replace('"sizes": [', '"sizes":  ['), match="altered: its checksum")
     loading(text="{}", match="not the description of a partialbayes model")
-    loading(text=good[0].replace('"version": 2', '"version": 99'), match="update partialbayes")
+    loading(text=good[0].replace('"version": 3', '"version": 99'), match="update partialbayes")
     description.write_text(good[0])
     arrays.unlink()
     with pytest.raises(pb.errors.CheckpointError, match="there is no checkpoint at"):
@@ -184,12 +189,83 @@ def test_a_recipe_can_name_nothing_but_our_own(tmp_path):
     forged["recipes"]["network"] = {"builder": "os.system", "arguments": {"command": "true"}}
     path.write_text(json.dumps(forged))
     arrays, _ = read_file(tmp_path / "model" / "arrays.safetensors")
-    from partialbayes.io._model_folder import _digest
-
     save_tree(
         tmp_path / "model" / "arrays.safetensors", arrays, {"description": _digest(path.read_text())}
     )
     with pytest.raises(pb.errors.CheckpointError, match=r"does not know 'os.system'"):
+        pb.load(tmp_path / "model")
+
+
+def forge(folder, change_description=None, change_arrays=None):
+    """The folder with other contents, and checksums that match them."""
+    path = folder / "model.json"
+    description = json.loads(path.read_text())
+    if change_description is not None:
+        change_description(description)
+    path.write_text(json.dumps(description))
+    arrays, _ = read_file(folder / description["arrays"])
+    if change_arrays is not None:
+        change_arrays(arrays)
+    save_tree(folder / description["arrays"], arrays, {"description": _digest(path.read_text())})
+
+
+VALUES, WEIGHTS = "posterior/particles/values", "posterior/particles/log_weights"
+
+
+def half(arrays):
+    arrays[VALUES] = arrays[VALUES].astype(np.float16)
+
+
+def nan(arrays):
+    arrays["posterior/psi/network/layers/0/kernel"][0, 0] = np.nan
+
+
+def fewer(arrays):
+    arrays[VALUES] = arrays[VALUES][:-1]
+
+
+def unweighted(arrays):
+    arrays[WEIGHTS] = np.zeros_like(arrays[WEIGHTS])
+
+
+def set_activation(value):
+    def change(description):
+        description["recipes"]["network"]["arguments"]["activation"] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("description", "arrays", "message"),
+    [
+        (None, half, "are float16"),
+        (None, nan, "NaN or infinite in places"),
+        (None, fewer, r"have shape \(3, 6\), their weights \(4,\)"),
+        (None, unweighted, "weights that sum to 4"),
+        (None, lambda arrays: arrays.pop(VALUES), "no 'particles/values'"),
+        (None, lambda arrays: arrays.update({"target_scale/shift": np.ones(2)}), "the target scale in"),
+        (None, lambda arrays: arrays.update({"history/best_step": np.ones(2)}), "the history in"),
+        (set_activation(7), None, "network .* cannot be made again"),
+        (set_activation({"function": "load"}), None, "knows no activation 'load'"),
+        (set_activation({"recipe": {"builder": "likelihoods.poisson", "arguments": {}}}), None, "again"),
+        (lambda description: description.update(num_particles=3), None, "4 particles, but .* says 3"),
+        (lambda description: description.update(metadata=[]), None, "'metadata' is not what"),
+        (lambda description: description["recipes"].update(network=[1]), None, "TypeError"),
+    ],
+)
+def test_parts_that_do_not_belong_together(tmp_path, description, arrays, message):
+    """The checksums are right: what was written is wrong."""
+    model = MODELS["gaussian"]()
+    pb.save(tmp_path / "model", model, posterior_of(model))
+    forge(tmp_path / "model", description, arrays)
+    with pytest.raises(pb.errors.CheckpointError, match=message):
+        pb.load(tmp_path / "model")
+
+
+def test_what_is_nested_too_deeply_is_one_sentence(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.json").write_text("[" * 100_000)
+    with pytest.raises(pb.errors.CheckpointError, match="not readable as JSON"):
         pb.load(tmp_path / "model")
 
 
@@ -203,6 +279,10 @@ def test_nothing_is_overwritten_by_accident_nor_half_written(tmp_path, monkeypat
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     with pytest.raises(pb.errors.CheckpointError, match="not a saved model, so it is not overwritten"):
         pb.save(tmp_path / "other", model, second, overwrite=True)
+    (tmp_path / "other" / "model.json").write_text("{}")
+    with pytest.raises(pb.errors.CheckpointError, match="not a saved model, so it is not overwritten"):
+        pb.save(tmp_path / "other", model, second, overwrite=True)
+    assert (tmp_path / "other" / "thesis.txt").read_text() == "years of work"
     with pytest.raises(ValueError, match="metadata must be something that JSON can hold"):
         pb.save(tmp_path / "third", model, second, metadata={"when": object()})
 
@@ -217,12 +297,88 @@ def test_nothing_is_overwritten_by_accident_nor_half_written(tmp_path, monkeypat
     pb.save(tmp_path / "model", model, second, overwrite=True)
     assert same(pb.load(tmp_path / "model").posterior, second)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "other"]
+    (tmp_path / "model" / "thesis.txt").write_text("years of work")
+    with pytest.raises(pb.errors.CheckpointError, match=r"holds 'thesis.txt' beside the model"):
+        pb.save(tmp_path / "model", model, first, overwrite=True)
+    assert (tmp_path / "model" / "thesis.txt").read_text() == "years of work"
+    assert same(pb.load(tmp_path / "model").posterior, second)
+
+
+def test_a_model_is_there_at_every_moment_of_its_replacement(tmp_path, monkeypatch):
+    """After each renaming, and if any of them fails, the old model or the new one can be loaded."""
+    model = MODELS["gaussian"]()
+    first, second = posterior_of(model), posterior_of(model, seed=1)
+    replace = os.replace
+    pb.save(tmp_path / "model", model, first)
+    seen = []
+
+    def watched(source, target):
+        replace(source, target)
+        seen.append(pb.load(tmp_path / "model").posterior)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", watched)
+        pb.save(tmp_path / "model", model, second, overwrite=True)
+    assert [same(posterior, second) for posterior in seen] == [False, True]
+    for failing in range(2):
+        calls = []
+
+        def fails(source, target, failing=failing, calls=calls):
+            calls.append(source)
+            if len(calls) > failing:
+                raise OSError(5, "Input/output error")
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", fails)
+            with pytest.raises(pb.errors.CheckpointError, match="Input/output error"):
+                pb.save(tmp_path / "model", model, first, overwrite=True)
+        assert same(pb.load(tmp_path / "model").posterior, second)
+        assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path):
+    model = MODELS["gaussian"]()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "model").symlink_to(tmp_path / "disk", target_is_directory=True)
+    for seed in range(3):
+        posterior = posterior_of(model, seed=seed)
+        pb.save(tmp_path / "model", model, posterior, overwrite=True)
+        assert (tmp_path / "model").is_symlink()
+        assert same(pb.load(tmp_path / "disk").posterior, posterior)
+        assert len(list((tmp_path / "disk").iterdir())) == 2
+
+
+def test_what_the_dead_left_unfinished_is_cleared_and_what_the_living_write_is_not(tmp_path):
+    from partialbayes._utils.atomic import unfinished_prefix
+
+    model = MODELS["gaussian"]()
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True)
+    prefix = unfinished_prefix(tmp_path / "model")
+    of_dead = prefix.replace(str(os.getpid()), dead.stdout.decode().strip())
+    for name in (f"{of_dead}x.part", f"{prefix}y.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "arrays.safetensors").write_text("half of it")
+    (tmp_path / ".model.notes.part").write_text("mine")
+    pb.save(tmp_path / "model", model, posterior_of(model))
+    left = sorted(file.name for file in tmp_path.iterdir())
+    assert left == sorted([".model.notes.part", f"{prefix}y.part", "model"])
+
+
+def test_a_place_that_cannot_be_written_is_told_by_its_name(tmp_path):
+    model = MODELS["gaussian"]()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(pb.errors.CheckpointError, match=r"file/model cannot be written \(Not a dir"):
+        pb.save(tmp_path / "file" / "model", model, posterior_of(model))
+    with pytest.raises(pb.errors.CheckpointError, match=r"written to .*file/predictor \("):
+        pb.export(tmp_path / "file" / "predictor", model, posterior_of(model), X)
 
 
 ALONE = """
     import sys, numpy as np, jax
+    import gzip
     from jax import export
-    with open(sys.argv[1], "rb") as file:
+    with gzip.open(sys.argv[1]) as file:
         predictor = export.deserialize(bytearray(file.read()))
     for rows in (1, 3, 7):
         out = predictor.call(np.load(sys.argv[2])[:rows])
@@ -266,7 +422,43 @@ def test_exported_classifier_gives_probabilities(tmp_path):
     model = image_model()
     images = jnp.ones((2, 8, 8, 1))
     pb.export(tmp_path / "predictor", model, posterior_of(model), images)
-    predictor = jax.export.deserialize(bytearray((tmp_path / "predictor").read_bytes()))
-    probabilities = predictor.call(jnp.ones((5, 8, 8, 1)))["mean"]
+    probabilities = pb.io.load_predictor(tmp_path / "predictor")(jnp.ones((5, 8, 8, 1)))["mean"]
     assert probabilities.shape == (5, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_a_damaged_predictor_is_refused_and_none_tells_where_it_was_made(tmp_path):
+    model = MODELS["gaussian"]()
+    path = tmp_path / "predictor"
+    # A folder whose own name has ".py" in it, as that of pyenv has, and a function made there.
+    folder = tmp_path / ".pyenv"
+    folder.mkdir()
+    (folder / "prepare.py").write_text("def prepare(inputs):\n    return 2.0 * inputs\n")
+    prepare = runpy.run_path(str(folder / "prepare.py"))["prepare"]
+    pb.export(path, model, posterior_of(model), X, prepare=prepare)
+    good = path.read_bytes()
+    program = gzip.decompress(good)
+    assert b".py" not in program
+    assert str(Path(__file__).parents[2]).encode() not in program
+    for place in range(len(good) // 2, len(good), len(good) // 12):
+        damaged = bytearray(good)
+        damaged[place] ^= 16
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(pb.errors.CheckpointError, match="not a whole predictor"):
+            pb.io.load_predictor(path)
+    for content, message in (
+        (good[:-9], "not a whole"),
+        (b"", "not a pred"),
+        (gzip.compress(b"text"), "not a pred"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(pb.errors.CheckpointError, match=message):
+            pb.io.load_predictor(path)
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(1e9, 1.0), (1e7, 1.0), (0.0, 1e20)])
+def test_a_predictor_that_single_precision_cannot_hold_is_not_exported(tmp_path, shift, scale):
+    model = MODELS["gaussian"]()
+    units = pb.prediction.TargetScale(shift, scale)
+    with pytest.raises(ValueError, match=r"target_scale is .* single precision"):
+        pb.export(tmp_path / "predictor", model, posterior_of(model), X, target_scale=units)

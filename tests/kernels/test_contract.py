@@ -1,5 +1,6 @@
 """What every kernel must do, whatever it is. A new one is added to `KERNELS`."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -8,8 +9,10 @@ import jax.numpy as jnp
 import pytest
 
 import partialbayes as pb
+from partialbayes.model._batch import full_batch
 from partialbayes.types import Moments, Target
 from partialbayes.weights import uniform_log_weights
+from tests.oracles import conjugate
 
 NUM_PARTICLES, DIM = 12, 3
 
@@ -43,6 +46,10 @@ WITHOUT_ARGUMENT: dict[str, Callable[..., pb.types.Kernel]] = {
     "identity": lambda variance: pb.kernels.identity(),
     "forgetting": lambda variance: pb.kernels.forgetting(),
     "forgetting, diagonal": lambda variance: pb.kernels.forgetting("diagonal"),
+    "transport": lambda variance: pb.kernels.transport(),
+    "transport, diagonal": lambda variance: pb.kernels.transport("diagonal"),
+    "affine_langevin": lambda variance: pb.kernels.affine_langevin(),
+    "affine_langevin, diagonal": lambda variance: pb.kernels.affine_langevin("diagonal"),
 }
 
 every_kernel = pytest.mark.parametrize(
@@ -84,6 +91,39 @@ def test_shapes_dtypes_state_and_key(build):
     assert all(map(jnp.array_equal, jax.tree.leaves(moved), jax.tree.leaves(again)))
 
 
+@every_kernel
+def test_a_kernel_that_says_it_uses_the_batch_does_and_ohsmc_does_not_weight_by_it_again(build):
+    kernel = build(0.1)
+    assert kernel.fewest_particles(DIM) >= 1
+    oracle = conjugate(num_data=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pb.errors.FewParticlesWarning)
+        algorithm = pb.ohsmc(oracle.model, num_particles=NUM_PARTICLES, kernel=kernel)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0))
+    batch = full_batch(oracle.inputs, oracle.targets)
+    _, info = jax.eval_shape(algorithm.step, jax.random.key(0), state, batch)
+    assert ("log_evidence_increment" in info) == ("ess" in info) == (kernel.batch_rate == 0.0)
+    if kernel.batch_rate:
+        particles, target = cloud()
+
+        def toward(center):
+            """The mean of the cloud after a batch that wants it there."""
+
+            def log_potential(phi):
+                return -0.5 * jnp.sum(jnp.square(phi - center))
+
+            def log_density(phi):
+                return -0.5 * jnp.sum(jnp.square(phi)) + 4.0 * log_potential(phi)
+
+            there = target._replace(log_density=log_density, log_potential=log_potential)
+            moved = kernel.step(jax.random.key(1), particles, there, kernel.init(DIM))
+            return moved.values.mean(axis=0), moved.log_correction
+
+        means, corrections = jax.jit(jax.vmap(toward))(jnp.asarray([-3.0, 3.0]))
+        assert bool((means[1] - means[0] > 0.05).all())
+        assert not corrections.any()  # there are no weights for it to correct
+
+
 @pytest.mark.parametrize("build", KERNELS.values(), ids=KERNELS.keys())
 def test_its_number_can_be_mapped_over(build):
     particles, target = cloud()
@@ -95,7 +135,9 @@ def test_its_number_can_be_mapped_over(build):
         # Two moves, for what acts through the state.
         return kernel.step(key_second, particles, target, moved.state).values
 
-    several = jax.jit(jax.vmap(values))(jnp.asarray([0.1, 0.5, 0.1]))
+    # The checker of keys does not see through a mapped loop whose length depends on the number.
+    with jax.debug_key_reuse(False):
+        several = jax.jit(jax.vmap(values))(jnp.asarray([0.1, 0.5, 0.1]))
     assert several.shape == (3, NUM_PARTICLES, DIM)
     assert jnp.allclose(several[0], several[2], atol=1e-5)
     assert not jnp.allclose(several[0], several[1], atol=1e-3)

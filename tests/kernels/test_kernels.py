@@ -22,7 +22,7 @@ def with_likelihood(log_density) -> pb.types.Model:
 
 def fit_with(model: pb.types.Model, kernel: pb.types.Kernel) -> pb.types.Fit:
     algorithm = pb.ohsmc(model, num_particles=8, kernel=kernel)
-    return pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=1, batch_size=10, progress=False)
+    return pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=1, batch_size=10)
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,52 @@ def test_a_langevin_step_on_a_slope_has_half_its_variance_as_drift(build):
     assert np.isclose(moved.acceptance, 1.0)
     assert abs(moved.values.mean() - 0.5) < 4.5 * np.sqrt(0.5 / 4000)
     assert abs(moved.values.var() / 0.5 - 1.0) < 4.5 * np.sqrt(2 / 4000)
+
+
+ADAPTED = {
+    "adapted_hamiltonian": pb.kernels.adapted_hamiltonian(2, num_steps=1),
+    "adapted_metropolis": pb.kernels.adapted_metropolis(),
+}
+every_adapted = pytest.mark.parametrize("kernel", ADAPTED.values(), ids=ADAPTED.keys())
+
+
+@every_adapted
+@pytest.mark.parametrize("count", [8, 9])
+def test_a_particle_learns_from_the_other_half_alone(kernel, count):
+    """On a flat target, where each goes its own way: nobody's step tells where its own half was."""
+    _, target = cloud(count, lambda phi: 0.0 * phi.sum())
+    values = jax.random.normal(jax.random.key(0), (count, 1))
+    half = (count + 1) // 2
+
+    @jax.jit
+    def steps(values):
+        particles = pb.types.Particles(values, uniform_log_weights(count))
+        moved = kernel.step(jax.random.key(1), particles, target, kernel.init(1))
+        return (moved.values - values)[:half]
+
+    first = steps(values)
+    np.testing.assert_allclose(steps(values.at[:half].multiply(5.0)), first, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(steps(values.at[half:].multiply(5.0)), 5.0 * first, rtol=1e-2)
+
+
+@every_adapted
+def test_chains_learn_from_the_pools_they_are_given(kernel):
+    """Each half from its own."""
+    _, target = cloud(4, lambda phi: 0.0 * phi.sum())
+    narrow = pb.types.Particles(jax.random.normal(jax.random.key(0), (50, 1)), uniform_log_weights(50))
+    wide = narrow._replace(values=100.0 * narrow.values)
+    particles = pb.types.Particles(jnp.zeros((4, 1)), uniform_log_weights(4))
+
+    def lengths(pools):
+        step = kernel.learn(pools, target.prior)
+        return jnp.abs(step(jax.random.key(1), particles, target, kernel.init(1)).values[:, 0])
+
+    same, mixed = lengths((narrow, narrow)), lengths((wide, narrow))
+    np.testing.assert_allclose(mixed / same, [100.0, 100.0, 1.0, 1.0], rtol=1e-3)
+
+
+def test_one_particle_has_no_others_to_learn_from():
+    particles, target = cloud(1, lambda phi: 0.0 * phi.sum())
+    kernel = pb.kernels.adapted_metropolis()
+    with pytest.raises(ValueError, match="num_particles is 1"):
+        kernel.step(jax.random.key(0), particles, target, kernel.init(1))

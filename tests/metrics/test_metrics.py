@@ -8,6 +8,7 @@ import sklearn.metrics
 
 import partialbayes as pb
 from partialbayes.metrics._evaluate import _average
+from partialbayes.weights import uniform_log_weights
 
 
 def ece_by_definition(probabilities, labels, bins):
@@ -221,7 +222,8 @@ def test_scores_of_a_predictive():
     compiled = _average._cache_size()
     pb.metrics.evaluate(predictive, original)
     assert _average._cache_size() == compiled  # not anew each time
-    samples, weights = predictive.weighted_samples(jax.random.key(1))
+    samples = predictive.even_sample(jax.random.key(1))
+    weights = uniform_log_weights(len(samples))
     from_samples = np.mean(pb.metrics.sample_crps(samples, weights, original))
     np.testing.assert_allclose(scores["crps"], from_samples, rtol=0.03)
     values = np.asarray(pb.metrics.pit(predictive, original))
@@ -291,3 +293,18 @@ def test_scores_of_classes_and_counts():
     cdf = np.einsum("j,jnk->nk", weights, scipy.stats.poisson(rates[:, :, None]).cdf(mass))
     exact = np.sum((cdf - (mass[None] >= counts[:, None])) ** 2, axis=1)
     np.testing.assert_allclose(pb.metrics.crps(predictive, counts), exact.mean(), rtol=0.03)
+
+
+def test_crps_of_uneven_weights_is_from_draws_by_weight():
+    """Of noise that is not normal, with all the weight on one particle in two hundred."""
+    likelihood = pb.likelihoods.student_t(5.0)
+    model, posterior = cloud(likelihood)
+    values = jnp.tile(posterior.particles.values[:1], (200, 1))
+    uneven = jnp.log(jnp.full(200, 1e-6).at[7].set(1.0 - 199e-6))
+    even = uniform_log_weights(200)
+    targets = np.sin(3 * INPUTS[:, 0])
+    scores = [
+        float(pb.metrics.crps(pb.predict(model, posterior._replace(particles=one), INPUTS), targets))
+        for one in (pb.types.Particles(values, uneven), pb.types.Particles(values, even))
+    ]
+    assert abs(scores[0] / scores[1] - 1.0) < 0.02

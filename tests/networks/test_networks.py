@@ -131,7 +131,7 @@ def test_hidden_biases_start_as_wide_as_asked():
         np.testing.assert_allclose(first["kernel"].std(), 0.5**0.5, rtol=0.05)
     assert not np.array_equal(*(np.sort(layer["bias"]) for layer in wide.init(KEY)["layers"][:2]))
     for bad in (-1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match="initial_bias is a standard deviation, so finite"):
+        with pytest.raises(ValueError, match="initial_bias, a standard deviation, must be a finite"):
             pb.mlp([2, 5, 1], initial_bias=bad)
 
 

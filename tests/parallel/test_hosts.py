@@ -103,9 +103,10 @@ def test_two_versions_of_the_library():
         assert "but process 1 has partialbayes 0.1 and JAX" in output
 
 
-def on_one_device(epochs, **settings):
+def on_one_device(epochs, **running):
     algorithm, data = problem()
-    return pb.fit(algorithm, data, epochs=epochs, validation=data, **SETTINGS, **settings)
+    run = pb.Run(**running)
+    return pb.fit(algorithm, data, epochs=epochs, validation=data, run=run, **SETTINGS)
 
 
 @pytest.mark.slow

@@ -43,11 +43,13 @@ def test_everything_else_runs_on_four_devices():
         "ensemble",
         "islands",
         "other_meshes",
+        "particles_with_rows_of_their_own",
         "refine_and_predict",
         "resumed",
         "second_stage",
         "sgsmc",
         "streamed",
+        "trajectory",
     )
 
 

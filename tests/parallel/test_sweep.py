@@ -82,11 +82,13 @@ def test_jobs_that_make_no_sense():
     with pytest.raises(ValueError, match="jobs must be"):
         pb.parallel.sweep(where_it_ran, [1], n_jobs=0)
     with pytest.raises(ValueError, match="checkpoint is of one program"):
-        pb.fit_many(build(0.1), DATA, epochs=1, repeats=2, n_jobs=2, checkpoint="run.safetensors")
+        pb.fit_many(
+            build(0.1), DATA, epochs=1, repeats=2, n_jobs=2, run=pb.Run(checkpoint="run.safetensors")
+        )
 
 
 def same_runs_by_two_programs():
-    settings = {"epochs": 2, "batch_size": 8, "validation": [DATA] * 3, "key": 4, "progress": False}
+    settings = {"epochs": 2, "batch_size": 8, "validation": [DATA] * 3, "key": 4}
     settings |= {"hyperparameters": jnp.array([0.01, 0.1, 1.0])}
     with jax.debug_key_reuse(False):  # a false alarm on a loop under vmap
         together = pb.fit_many(build, DATA, **settings)

@@ -109,8 +109,8 @@ def test_decision_boundaries(classes):
 
 def test_flow_at_exact_steps():
     seen = pb.callbacks.Snapshots(every=3)
-    algorithm = pb.ohsmc(MODEL, num_particles=6)
-    trained = pb.fit(algorithm, (X, X), epochs=12, progress=False, callbacks=[seen])
+    algorithm = pb.ohsmc(MODEL, num_particles=6, kernel=pb.kernels.random_walk(0.01))
+    trained = pb.fit(algorithm, (X, X), epochs=12, run=pb.Run(callbacks=[seen]))
     assert seen.steps == [3, 6, 9, 12]
     clouds = [posterior.particles.values for posterior in seen.posteriors]
     assert np.array_equal(clouds[-1], trained.posterior.particles.values)

@@ -145,6 +145,45 @@ def test_target_scale_of_training_targets():
     np.testing.assert_allclose(plain - density, expected, atol=1e-5)
 
 
+def test_a_spread_that_is_rounding_is_none():
+    """0.1 is no number of a computer: its mean is another one, and the spread 1e-17 rather than 0."""
+    for constant in (np.full(90, 0.1), np.full(90, 0.1, np.float32), np.full(7, 1e300), np.zeros(5)):
+        assert pb.prediction.TargetScale.of(constant).scale == 1.0
+    # Rounded to single precision by whoever made them, in whatever precision they come.
+    noisy = np.nextafter(np.full(90, 0.1, np.float32), np.float32([0.0, 1.0] * 45)).astype(float)
+    assert noisy.std() > 0
+    assert pb.prediction.TargetScale.of(noisy).scale == 1.0
+    for shift, spread in ((1e9, 1.0), (1e12, 1e-1), (16e6, 0.5), (1e-12, 1e-13)):
+        values = shift + spread * np.where(np.arange(90) % 2, 1.0, -1.0)
+        np.testing.assert_allclose(pb.prediction.TargetScale.of(values).scale, spread, rtol=1e-3)
+    huge = pb.prediction.TargetScale.of(np.array([1e200, 3e200]))
+    np.testing.assert_allclose(huge[:2], (2e200, 1e200))
+    for bad, message in (([1.0, np.inf], "infinite"), ([[1.0, np.nan]] * 3, "missing")):
+        with pytest.raises(ValueError, match=message):
+            pb.prediction.TargetScale.of(np.array(bad))
+
+
+@pytest.mark.parametrize(("shift", "spread"), [(1e9, 1.0), (0.0, 1e20), (0.0, 1e30)])
+def test_units_are_restored_in_double_precision(shift, spread):
+    """In single precision 1e9 leaves nothing of the rest, and the square of 1e20 is too much."""
+    plain = pb.predict(NORMAL, cloud(NORMAL), X)
+    scale = pb.prediction.TargetScale(shift, spread)
+    ours = pb.predict(NORMAL, cloud(NORMAL), X, target_scale=scale)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    targets = shift + spread * np.sin(np.arange(ROWS))
+    np.testing.assert_allclose((ours.mean - shift) / spread, plain.mean, **close)
+    np.testing.assert_allclose(ours.std / spread, plain.std, **close)
+    for end, plain_end in zip(ours.interval(0.9), plain.interval(0.9), strict=True):
+        np.testing.assert_allclose((end - shift) / spread, plain_end, **close)
+    np.testing.assert_allclose((ours.sample(0, 3) - shift) / spread, plain.sample(0, 3), **close)
+    scores = pb.metrics.evaluate(ours, targets)
+    expected = pb.metrics.evaluate(plain, (targets - shift) / spread)
+    for name in ("rmse", "mae", "crps", "width", "rmse_over_particles"):
+        np.testing.assert_allclose(scores[name] / spread, expected[name], rtol=1e-4)
+    np.testing.assert_allclose(scores["nlpd"], expected["nlpd"] + np.log(spread), rtol=1e-4)
+    assert scores["coverage"] == pytest.approx(expected["coverage"])
+
+
 @pytest.mark.parametrize("outputs", [1, 3])
 @with_chunks
 def test_entropy_is_expected_entropy_plus_mutual_information(outputs, data_chunk, particle_chunk):
@@ -239,3 +278,67 @@ def test_wrong_use():
         pb.predict(NORMAL, cloud(NORMAL), X, target_scale=pb.prediction.TargetScale(0.0, 0.0))
     with pytest.raises(ValueError, match="num must be a whole number"):
         numbers.sample(0, 0)
+
+
+def compilations(function):
+    """How many programs a call compiles."""
+    seen = []
+
+    def note(event, seconds, **_):
+        if event.endswith("backend_compile_duration"):
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        function()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    return len(seen)
+
+
+def test_another_number_of_rows_or_an_equal_model_compiles_nothing():
+    def look(rows):
+        model = pb.partial_bnn(pb.mlp([1, 4, 1]), "layers/1/*", pb.gaussian(0.3))
+        params = model.init(jax.random.key(0))
+        cloud = pb.types.Particles(jnp.stack([params.phi, params.phi + 1.0]), jnp.log(jnp.full(2, 0.5)))
+        posterior = pb.types.Posterior(params.psi, cloud)
+        x = np.linspace(-1.0, 1.0, rows, dtype=np.float32)[:, None]
+        scale = pb.prediction.TargetScale(1.0, 2.0)
+        predictive = pb.predict(model, posterior, x, target_scale=scale)
+        parts = (
+            *(predictive.mean, predictive.std, predictive.epistemic_variance),
+            *predictive.interval(0.9),
+            predictive.log_density(x[:, 0]),
+            predictive.cdf(x[:, 0]),
+            np.asarray(predictive.sample(1, 3))[0],
+            np.asarray(predictive.components().mean)[0],
+        )
+        assert all(part.shape == (rows,) for part in parts)
+        return np.asarray(predictive.mean)
+
+    assert compilations(lambda: look(40)) > 5
+    assert compilations(lambda: look(57)) == 0
+
+
+def test_logarithms_of_targets_come_back_in_their_own_units():
+    model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/0/*", pb.gaussian(0.3))
+    psi = model.init(jax.random.key(0)).psi
+    values = model.sample_prior(jax.random.key(1), psi, 6)
+    posterior = pb.types.Posterior(psi, pb.types.Particles(values, jnp.full(6, -jnp.log(6.0))))
+    targets = np.exp(np.linspace(0.0, 3.0, 9))
+    scale = pb.prediction.TargetScale.of(targets, log=True)
+    x = np.full((2001, 1), 0.4, np.float32)
+    predictive = pb.predict(model, posterior, x, target_scale=scale)
+    grid = np.exp(np.linspace(-6.0, 12.0, 2001))
+    density = np.exp(np.asarray(predictive.log_density(grid), float))
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
+    mean = np.trapezoid(grid * density, grid)
+    assert float(predictive.mean[0]) == pytest.approx(mean, rel=1e-3)
+    variance = np.trapezoid((grid - mean) ** 2 * density, grid)
+    assert float(predictive.variance[0]) == pytest.approx(variance, rel=1e-2)
+    assert float(predictive.cdf(grid)[1200]) == pytest.approx(
+        np.trapezoid(density[:1201], grid[:1201]), abs=2e-3
+    )
+    assert float(predictive.interval(0.999)[0].min()) > 0.0
+    with pytest.raises(ValueError, match="targets must be positive"):
+        pb.prediction.TargetScale.of(np.array([1.0, 0.0]), log=True)

@@ -56,7 +56,7 @@ def test_chains_reach_the_posterior(build):
     assert np.abs(moment_z_scores(chains, MEAN, 1.4 * COVARIANCE)).max() > 6.0
     assert report.r_hat.shape == report.ess.shape == (3,)
     assert bool((report.r_hat < 1.1).all())
-    assert bool((report.ess > 1000).all())
+    assert bool((report.ess > 800).all())
     assert report.acceptance.shape == report.step_size.shape == (64,)
     assert bool(((report.acceptance > 0.4) & (report.acceptance < 0.9999)).all())
     assert int(report.divergences) == 0
@@ -69,7 +69,8 @@ def test_without_jitter_a_chain_starts_at_the_particle():
             sampler = pb.samplers.hmc(
                 step_size=1e3, num_chains=1, num_warmup=1, num_draws=3, num_particles=3, jitter=jitter
             )
-            posterior, _ = pb.training.second_stage(sampler, ORACLE.model, START, DATA, key=1)
+            with pytest.warns(pb.errors.MixingWarning, match="accepted 0 %"):
+                posterior, _ = pb.training.second_stage(sampler, ORACLE.model, START, DATA, key=1)
             assert np.array_equal(posterior.particles.values[0], START.particles.values[0]) == stays
 
 
@@ -228,3 +229,33 @@ def test_likelihood_weighting_is_unbiased():
 def test_bad_arguments(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_microcanonical_chains_reach_the_posterior():
+    sampler = pb.samplers.mclmc(
+        num_chains=64, num_warmup=2000, num_draws=50, steps_per_draw=20, num_particles=3200, jitter=0.1
+    )
+    with jax.debug_key_reuse(False):
+        posterior, report = pb.training.second_stage(sampler, ORACLE.model, START, DATA, key=1)
+    chains = posterior.particles.values.reshape(64, 50, 3)
+    # There is a bias of the step, a few per cent of the variance: as large as the errors here.
+    assert np.abs(moment_z_scores(chains, MEAN, COVARIANCE)).max() < 4.5
+    shifted = MEAN + 0.3 * np.sqrt(np.diag(COVARIANCE))
+    assert np.abs(moment_z_scores(chains, shifted, COVARIANCE)).max() > 6.0
+    assert np.abs(moment_z_scores(chains, MEAN, 1.4 * COVARIANCE)).max() > 6.0
+    assert bool((report.r_hat < 1.1).all())
+    assert int(report.divergences) == 0
+    assert bool((report.acceptance == 1.0).all())
+
+
+def test_microcanonical_chains_refuse_what_they_cannot_do():
+    with pytest.raises(ValueError, match="num_warmup must be at least 100 steps"):
+        pb.samplers.mclmc(num_warmup=50)
+    with pytest.raises(ValueError, match="ask for fewer particles"):
+        pb.samplers.mclmc(num_chains=1, num_draws=10, num_particles=20)
+    network = pb.from_params({"w": jnp.ones(1)}, lambda params, x: x @ params["w"])
+    model = pb.partial_bnn(network, "w", pb.gaussian())
+    with pytest.raises(ValueError, match="at least two weights"):
+        pb.training.second_stage(
+            pb.samplers.mclmc(), model, point(model), (jnp.ones((3, 1)), jnp.ones(3)), key=1
+        )

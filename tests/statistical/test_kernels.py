@@ -215,8 +215,9 @@ def test_adapted_metropolis_proposes_the_particles_covariance():
     particles = correlated.draw(NUM_PARTICLES, seed=5)
     flat = correlated.target()._replace(log_density=lambda phi: 0.0 * phi.sum())
     moved = one_move(pb.kernels.adapted_metropolis(), particles, flat)
-    proposal = 2.38**2 / 2 * np.cov(particles.values.T)
-    steps = moved.values - particles.values
+    half = NUM_PARTICLES // 2  # the second half goes by where the first has gone
+    proposal = 2.38**2 / 2 * np.cov(particles.values[half:].T)
+    steps = (moved.values - particles.values)[:half]
     assert min(p_values(steps, np.zeros(2), proposal)) > SMALLEST_P
     # The test can fail: noise z @ L has the covariance Lᵀ L, not L Lᵀ.
     lower = np.linalg.cholesky(proposal)
@@ -235,6 +236,36 @@ def test_adapted_metropolis_steers_acceptance(wanted):
         moved = step(jax.random.key(seed), state)
         state = moved.state
     assert abs(float(moved.acceptance) - wanted) < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "count"), [(10, 1000), (10, 60), (50, 200)])
+@pytest.mark.parametrize("name", ["adapted_hamiltonian", "adapted_metropolis"])
+def test_clouds_of_few_particles_keep_their_spread(name, dim, count):
+    """Exact draws, moved thirty times, in twenty clouds; the variance of J draws is 1 − 1/J."""
+    kernel = {
+        "adapted_hamiltonian": pb.kernels.adapted_hamiltonian(num_steps=1),
+        "adapted_metropolis": pb.kernels.adapted_metropolis(num_steps=10),
+    }[name]
+    exact = Gaussian(np.zeros(dim), np.eye(dim), Moments(jnp.zeros(dim), jnp.ones(dim)))
+    target = exact.target()
+
+    def settled(key):
+        key_start, key_moves = jax.random.split(key)
+        values = jax.random.normal(key_start, (count, dim))
+
+        def move(carry, key):
+            cloud = pb.types.Particles(carry[0], uniform_log_weights(count))
+            moved = kernel.step(key, cloud, target, carry[1])
+            return (moved.values, moved.state), moved.values.var(axis=0).mean()
+
+        _, variances = jax.lax.scan(move, (values, kernel.init(dim)), jax.random.split(key_moves, 30))
+        return variances[10:].mean()
+
+    with jax.debug_key_reuse(False):
+        found = np.asarray(jax.lax.map(settled, jax.random.split(jax.random.key(0), 20)), float)
+    assert abs(found.mean() - (1 - 1 / count)) < 4.0 * found.std(ddof=1) / len(found) ** 0.5
+    assert found.std(ddof=1) < 0.05
 
 
 def test_adapted_metropolis_survives_a_cloud_of_one_point():

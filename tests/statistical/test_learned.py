@@ -77,7 +77,7 @@ def test_noise_is_recovered_by_training_as_a_user_would():
     network = pb.from_params({"w": jnp.zeros(2)}, lambda params, x: x @ params["w"])
     model = pb.partial_bnn(network, "w", pb.gaussian(pb.learned(1.0)))
     algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(1e-4))
-    trained = pb.fit(algorithm, (x, y), epochs=60, batch_size=60, progress=False)
+    trained = pb.fit(algorithm, (x, y), epochs=60, batch_size=60)
     found = trained.noise["variance"]
     residual = np.var(y - x @ np.linalg.lstsq(x, y, rcond=None)[0])
     np.testing.assert_allclose(found, residual, rtol=0.15)

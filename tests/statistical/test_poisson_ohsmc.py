@@ -111,7 +111,7 @@ def test_a_constant_too_small_stops_the_run_and_is_named():
     with pytest.raises(
         pb.errors.TrainingDivergedError, match=r"constant c .* too small.*Raise log_c by more"
     ):
-        pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=3, progress=False)
+        pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=3)
 
 
 def test_a_subset_larger_than_the_data():
@@ -119,7 +119,7 @@ def test_a_subset_larger_than_the_data():
         MODEL, log_c=20.0, intensity=10.0, subset_size=3, num_particles=5
     )
     with pytest.raises(ValueError, match="subset_size is 3, but there are only 2 rows"):
-        pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=1, progress=False)
+        pb.fit(algorithm, (BATCH.inputs, TARGETS), epochs=1)
 
 
 @pytest.mark.parametrize("name", ["log_c", "intensity"])

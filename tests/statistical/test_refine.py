@@ -44,7 +44,8 @@ def check(refined):
     assert np.all(np.diff(refined.temperatures) > 0.0)
     assert np.all((refined.acceptance > 0.1) & (refined.acceptance < 1.0))
     assert refined.ess.shape == refined.acceptance.shape == refined.temperatures.shape
-    assert np.allclose(refined.ess[:-1] / refined.posterior.particles.log_weights.size, 0.5, atol=0.01)
+    # The temperature is chosen before the move, so that half is kept up to the noise of the move.
+    assert np.allclose(refined.ess[:-1] / refined.posterior.particles.log_weights.size, 0.5, atol=0.05)
 
 
 def test_posterior_and_evidence_are_those_of_the_oracle():
@@ -131,9 +132,7 @@ def test_agreement_with_long_nuts_runs_on_two_moons():
 
     train, validation = moons(0), moons(1)
     model = pb.partial_bnn(pb.mlp([2, 100, 20, 5, 1]), "layers/2/*", pb.bernoulli())
-    trained = pb.fit(
-        pb.ohsmc(model), train, epochs=100, batch_size=20, validation=validation, progress=False
-    )
+    trained = pb.fit(pb.ohsmc(model), train, epochs=100, batch_size=20, validation=validation)
     sampler = pb.samplers.nuts(num_warmup=1000, num_draws=4000, num_particles=16_000)
     with jax.debug_key_reuse(False):  # a false alarm on a mapped while-loop
         long_run, report = pb.training.second_stage(sampler, model, trained.posterior, train, key=1)

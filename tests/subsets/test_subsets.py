@@ -203,7 +203,7 @@ def test_integers_are_carried_frozen():
     model = pb.partial_bnn(pb.from_params(params, apply), "w", pb.gaussian())
     assert "frozen" in model.split.describe()
     x = jnp.ones((4, 2))
-    trained = pb.fit(pb.ohsmc(model, num_particles=3), (x, x[:, 0]), epochs=1, progress=False)
+    trained = pb.fit(pb.ohsmc(model, num_particles=3), (x, x[:, 0]), epochs=1)
     assert sorted(trained.posterior.psi.network) == ["v"]
     with pytest.raises(
         ValueError, match=r"selects 'count', which holds int32 numbers; .*glob\('count'\)"
@@ -239,3 +239,21 @@ def test_errors_when_built():
         pb.subsets.random_fraction(0.0)
     with pytest.raises(ValueError, match="two weights have the path 'a/b'"):
         pb.model.split_weights({"a/b": jnp.ones(1), "a": {"b": jnp.ones(1)}}, "a/b")
+
+
+def test_most_uncertain_is_the_largest_variance_of_a_diagonal_posterior():
+    """For y = x w + noise the information about w_i is Σ x_i² / σ² times the squared residual."""
+    network = pb.from_params({"w": jnp.zeros(3)}, lambda params, x: x @ params["w"])
+    x = jnp.asarray([[1.0, 0.1, 0.0], [1.0, -0.1, 0.0]])
+    data = (x, jnp.asarray([1.0, -2.0]))
+
+    def chosen(count, **settings):
+        subset = pb.subsets.most_uncertain(
+            count, network, {"w": jnp.zeros(3)}, pb.gaussian(), data, **settings
+        )
+        return pb.partial_bnn(network, subset, pb.gaussian()).split.masks[0].tolist()
+
+    assert chosen(1) == [False, False, True]
+    assert chosen(2) == [False, True, True]
+    with pytest.raises(ValueError, match="prior_scale must be positive"):
+        chosen(1, prior_scale=0.0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes._engine import host as driver
-from partialbayes.errors import CollapseWarning
-from partialbayes.training._diagnostics import remedy, warn_of_collapse
+from partialbayes._engine import host
+from partialbayes._engine.diagnostics import remedy, warn_of_collapse
+from partialbayes.errors import CollapseWarning, SteepPathWarning
 from tests.oracles import conjugate
 from tests.recorders import scripted
 
@@ -19,7 +19,7 @@ PARTICLES = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
 def test_a_run_warns_once_and_says_what_to_change():
     algorithm = pb.ohsmc(ORACLE.model, num_particles=200, kernel=pb.kernels.random_walk(1e6))
     with pytest.warns(CollapseWarning) as caught:
-        pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=40, batch_size=10, progress=False)
+        pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=40, batch_size=10)
     (warning,) = caught
     message = str(warning.message)
     assert "effective sample size has stayed below 2 of 200 particles for 50 steps" in message
@@ -27,10 +27,10 @@ def test_a_run_warns_once_and_says_what_to_change():
 
 
 def test_a_run_warns_once_in_however_many_pieces(monkeypatch):
-    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    monkeypatch.setattr(host, "_SECONDS_PER_PIECE", 0.0)
     algorithm = scripted(jnp.ones(53), num_particles=200, ess=1.0)
     with pytest.warns(CollapseWarning) as caught:
-        pb.fit(algorithm, (jnp.ones((1, 1)), jnp.zeros(1)), epochs=53, progress=False)
+        pb.fit(algorithm, (jnp.ones((1, 1)), jnp.zeros(1)), epochs=53)
     assert len(caught) == 1
 
 
@@ -49,6 +49,37 @@ def test_only_what_stays_collapsed():
 def test_one_particle_has_nothing_to_collapse_to():
     single = jax.tree.map(lambda leaf: leaf[:1], PARTICLES)
     assert not warn_of_collapse({"ess": np.full(100, 1.0)}, 100, single)
+
+
+def test_a_path_that_is_too_steep_warns():
+    assert not warn_of_collapse({"min_ess": np.full(100, 400.0)}, 100, PARTICLES)
+    assert not warn_of_collapse({"min_ess": np.full(100, 2.0)}, 4, PARTICLES)
+    sometimes = np.full(100, 2.0)
+    sometimes[8] = 300.0
+    assert not warn_of_collapse({"min_ess": sometimes}, 10, PARTICLES)
+    with pytest.warns(SteepPathWarning, match="fallen to 2 of 1000 particles in each of the last 10"):
+        assert warn_of_collapse({"min_ess": np.full(100, 2.0)}, 10, PARTICLES)
+
+
+def test_a_run_of_smc_along_a_steep_path_warns_and_one_at_its_defaults_does_not():
+    """Noise of variance 1e-3: all rows at once leave hardly any particle with weight."""
+    sharp = conjugate(num_data=8, dim=2, noise=1e-3)
+    data = (sharp.inputs, sharp.targets)
+    at_once = pb.smc(sharp.model, num_particles=100, schedule=pb.annealing.tempering([1.0]))
+    with pytest.warns(SteepPathWarning):
+        pb.fit(at_once, data, epochs=5)
+    steps = pb.fit(pb.smc(sharp.model, num_particles=100), data, epochs=5)
+    assert steps.history.metrics["min_ess"].min() > 20.0
+
+
+def test_methods_say_how_many_rows_they_want():
+    data = (ORACLE.inputs, ORACLE.targets)
+    with pytest.raises(ValueError, match=r"all rows at every step.*sgsmc"):
+        pb.fit(pb.smc(ORACLE.model, num_particles=4), data, epochs=1, batch_size=10)
+    forgetful = pb.ohsmc(ORACLE.model, num_particles=90, kernel=pb.kernels.forgetting())
+    with pytest.warns(CollapseWarning, match="all rows are in one batch"):
+        pb.fit(forgetful, data, epochs=1)
+    pb.fit(forgetful, data, epochs=1, batch_size=10)
 
 
 def test_remedies():

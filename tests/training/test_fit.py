@@ -9,14 +9,13 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes._engine import compiled as loop
-from partialbayes._engine import host as driver
+from partialbayes._engine import compiled, host
 from tests.oracles import conjugate
 from tests.recorders import numbered, recorder, scripted
 
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
-ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16)
+ALGORITHM = pb.ohsmc(ORACLE.model, num_particles=16, kernel=pb.kernels.random_walk(0.01))
 
 
 def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
@@ -26,9 +25,7 @@ def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
         DATA,
         epochs=4,
         batch_size=10,
-        validation=validation,
-        evaluate_every=2,
-        progress=False,
+        validation=pb.Validation(validation, every=2),
     )
     history = trained.history
     assert list(history.eval_steps) == [2, 4, 6, 8, 10, 12]
@@ -38,17 +35,13 @@ def test_best_posterior_is_the_one_with_the_lowest_validation_nlpd():
 
 
 def test_patience_ends_a_run_at_the_same_step_however_it_is_cut(monkeypatch, tmp_path):
-    settings = {
-        "epochs": 40,
-        "batch_size": 10,
-        "evaluate_every": 1,
-        "validation": DATA,
-        "progress": False,
-    }
-    patient = pb.fit(ALGORITHM, DATA, **settings)
+    settings = {"epochs": 40, "batch_size": 10}
+    patient = pb.fit(ALGORITHM, DATA, validation=pb.Validation(DATA, every=1), **settings)
+    assert patient.end == "epochs"
     scores = patient.history.validation_nlpd
-    saved = {"checkpoint": tmp_path / "run.safetensors"}
-    hasty = pb.fit(ALGORITHM, DATA, patience=3, **settings, **saved)
+    settings["validation"] = pb.Validation(DATA, every=1, patience=3)
+    saved = pb.Run(checkpoint=tmp_path / "run.safetensors")
+    hasty = pb.fit(ALGORITHM, DATA, run=saved, **settings)
     best, seen = 0, 0
     for step, score in enumerate(scores):  # what patience means, spelled out
         seen = step
@@ -57,28 +50,28 @@ def test_patience_ends_a_run_at_the_same_step_however_it_is_cut(monkeypatch, tmp
         elif step - best >= 3:
             break
     assert seen < len(scores) - 1
+    assert hasty.end == "patience"
     assert hasty.history.best_step == best + 1
     assert len(hasty.history.metrics["loss"]) == seen + 1
     np.testing.assert_array_equal(hasty.history.validation_nlpd, scores[: seen + 1])
-    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
-    for other in ({}, {**saved, "resume": True}):
-        again = pb.fit(ALGORITHM, DATA, patience=3, **settings, **other)
-        jax.tree.map(np.testing.assert_array_equal, again, hasty)
-    with pytest.raises(ValueError, match="patience needs validation"):
-        pb.fit(ALGORITHM, DATA, epochs=1, patience=3)
+    monkeypatch.setattr(host, "_SECONDS_PER_PIECE", 0.0)
+    for run in (None, saved._replace(resume=True)):
+        again = pb.fit(ALGORITHM, DATA, run=run, **settings)
+        assert again.end == hasty.end
+        jax.tree.map(np.testing.assert_array_equal, again[:3], hasty[:3])
 
 
-def test_without_validation_the_last_posterior_is_returned():
-    trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10, evaluate_every=2, progress=False)
+def test_without_validation_there_is_no_score_and_the_last_posterior_is_returned():
+    trained = pb.fit(ALGORITHM, DATA, epochs=3, batch_size=10)
     assert trained.history.best_step == 9
     assert trained.history.validation_nlpd.size == 0
     assert np.isfinite(trained.history.metrics["loss"]).all()
 
 
 def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
-    settings = {"epochs": 4, "batch_size": 7, "validation": DATA, "progress": False}
+    settings = {"epochs": 4, "batch_size": 7, "validation": DATA}
     whole_run = pb.fit(ALGORITHM, DATA, **settings)
-    monkeypatch.setattr(driver, "_SECONDS_PER_PIECE", 0.0)
+    monkeypatch.setattr(host, "_SECONDS_PER_PIECE", 0.0)
     in_single_steps = pb.fit(ALGORITHM, DATA, **settings)
     for a, b in zip(
         jax.tree.leaves(whole_run.posterior), jax.tree.leaves(in_single_steps.posterior), strict=True
@@ -88,11 +81,11 @@ def test_result_does_not_depend_on_how_the_run_is_cut(monkeypatch):
 
 
 def test_training_compiles_once():
-    algorithm = pb.ohsmc(ORACLE.model, num_particles=12)
-    before = loop.compiled_run._cache_size()
+    algorithm = pb.ohsmc(ORACLE.model, num_particles=12, kernel=pb.kernels.random_walk(0.01))
+    before = compiled.compiled_run._cache_size()
     for key in range(2):
-        pb.fit(algorithm, DATA, epochs=30, batch_size=10, validation=DATA, key=key, progress=False)
-    assert loop.compiled_run._cache_size() == before + 1
+        pb.fit(algorithm, DATA, epochs=30, batch_size=10, validation=DATA, key=key)
+    assert compiled.compiled_run._cache_size() == before + 1
 
 
 def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
@@ -111,7 +104,7 @@ def test_nan_stops_the_run_naming_the_step_and_keeps_the_best():
     with pytest.raises(
         pb.errors.TrainingDivergedError, match="NaN or infinite at step 8; the best"
     ) as caught:
-        pb.fit(algorithm, DATA, epochs=10, batch_size=10, validation=DATA, progress=False)
+        pb.fit(algorithm, DATA, epochs=10, batch_size=10, validation=DATA)
     kept = caught.value.fit
     assert kept is not None
     assert 0 < kept.history.best_step <= 7
@@ -127,21 +120,21 @@ ONE = (jnp.ones((1, 1)), jnp.zeros(1))
 def test_validation_rows_that_do_not_count_are_not_scored():
     targets = jnp.array([1.0, 3.0, 100.0, 100.0])
     padded = pb.types.Batch(jnp.ones((4, 1)), targets, jnp.arange(4) < 2, jnp.ones(()))
-    trained = pb.fit(scripted(jnp.array([0.0, 1.0])), ONE, epochs=2, validation=padded, progress=False)
+    trained = pb.fit(scripted(jnp.array([0.0, 1.0])), ONE, epochs=2, validation=padded)
     expected = 0.5 * np.log(2 * np.pi) + 0.5 * np.array([(1 + 9) / 2, (0 + 4) / 2])
     np.testing.assert_allclose(trained.history.validation_nlpd, expected, rtol=1e-5)
 
 
 def test_an_improvement_on_the_last_evaluation_of_patience_counts():
     values = jnp.array([2.0, 3.0, 3.0, 1.0, 3.0, 3.0, 3.0, 0.0, 0.0])
-    settings = {"epochs": 9, "validation": ONE, "patience": 3, "progress": False}
+    settings = {"epochs": 9, "validation": pb.Validation(ONE, patience=3)}
     history = pb.fit(scripted(values), ONE, **settings).history
     assert history.best_step == 4
     assert len(history.validation_nlpd) == 7
 
 
 def test_epochs_go_through_all_rows_in_orders_of_their_own():
-    trained = pb.fit(recorder(10), numbered(10), epochs=2, batch_size=3, progress=False)
+    trained = pb.fit(recorder(10), numbered(10), epochs=2, batch_size=3)
     first, second = trained.history.metrics["rows"].reshape(2, 4)
     assert first.sum() == second.sum() == 2**10 - 1
     assert not np.array_equal(first, second)
@@ -150,13 +143,18 @@ def test_epochs_go_through_all_rows_in_orders_of_their_own():
 def test_a_rate_far_too_high_diverges_loudly():
     algorithm = pb.map_estimate(ORACLE.model, optimizer=optax.sgd(1e8))
     with pytest.raises(pb.errors.TrainingDivergedError, match="smaller learning rate"):
-        pb.fit(algorithm, DATA, epochs=20, progress=False)
+        pb.fit(algorithm, DATA, epochs=20)
 
 
-def test_progress_goes_to_the_error_stream_and_can_be_off(capsys):
-    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=False)
-    assert capsys.readouterr() == ("", "")
-    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, progress=True)
+def test_progress_goes_to_the_error_stream_and_by_default_to_a_terminal_alone(capsys, monkeypatch):
+    for progress in (None, False):
+        pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, run=pb.Run(progress=progress))
+        assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10)
+    assert "step" in capsys.readouterr().err
+    monkeypatch.undo()
+    pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, run=pb.Run(progress=True))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "step" in shown.err
@@ -168,7 +166,7 @@ def test_never_a_finite_score_is_an_error_and_not_the_untrained_start():
         pb.errors.TrainingDivergedError,
         match=r"^no evaluation gave a finite score.*Check the validation data",
     ) as caught:
-        pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far, progress=False)
+        pb.fit(ALGORITHM, DATA, epochs=1, batch_size=10, validation=far)
     assert caught.value.fit is None
     assert caught.value.step == 3
 
@@ -188,7 +186,7 @@ def test_errors_come_whole_from_other_processes():
 def test_moves_that_are_never_accepted_are_reported_as_such():
     kernel = pb.kernels.random_walk_metropolis(1e8)
     algorithm = pb.smc(ORACLE.model, num_particles=16, kernel=kernel)
-    trained = pb.fit(algorithm, DATA, epochs=1, progress=False)
+    trained = pb.fit(algorithm, DATA, epochs=1)
     assert trained.history.metrics["acceptance"][0] < 0.05
 
 
@@ -199,5 +197,34 @@ def test_a_second_stage_that_stalls_raises_and_keeps_the_first():
     with pytest.raises(
         pb.errors.StalledError, match=r"stalled at temperature .* raise max_steps"
     ) as caught:
-        pb.fit(staged, DATA, epochs=1, batch_size=10, progress=False)
+        pb.fit(staged, DATA, epochs=1, batch_size=10)
     assert caught.value.fit.posterior.particles.values.shape == (16, 3)
+
+
+def test_a_callback_that_returns_true_ends_the_run_and_its_result_is_kept(tmp_path):
+    values = jnp.arange(1.0, 10.0)
+
+    class StopAt:
+        def next_stop(self, done):
+            return 4
+
+        def __call__(self, progress):
+            return progress.begin + len(progress.infos["loss"]) >= 4
+
+    run = pb.Run(callbacks=[StopAt()], checkpoint=tmp_path / "run.safetensors")
+    stopped = pb.fit(scripted(values), ONE, epochs=9, run=run)
+    assert stopped.end == "callback"
+    assert not stopped.interrupted
+    assert stopped.history.best_step == len(stopped.history.metrics["loss"]) == 4
+    assert float(stopped.posterior.particles.values[0, 0]) == 4.0
+    rest = pb.fit(scripted(values), ONE, epochs=9, run=run._replace(callbacks=(), resume=True))
+    assert rest.history.best_step == 9
+
+
+def test_inside_a_transformation_it_says_what_to_use_instead():
+    def train(key):
+        return pb.fit(scripted(jnp.ones(2)), ONE, epochs=2, key=key).posterior
+
+    for transformed in (jax.jit(train), lambda key: jax.vmap(train)(key[None])):
+        with pytest.raises(TypeError, match=r"fit was called inside jax.jit.* use fit_many"):
+            transformed(jax.random.key(0))

@@ -10,7 +10,7 @@ from tests.oracles import conjugate
 
 ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
-SETTINGS = {"epochs": 2, "batch_size": 8, "validation": DATA, "progress": False}
+SETTINGS = {"epochs": 2, "batch_size": 8, "validation": DATA}
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def build(variance):
 
 def test_seeds_equal_single_runs():
     algorithm = build(0.01)
-    settings = SETTINGS | {"validation_particles": 3}
+    settings = SETTINGS | {"validation": pb.Validation(DATA, rows=20, particles=3)}
     runs = pb.fit_many(algorithm, DATA, repeats=3, key=4, **settings)
     assert len(runs) == 3
     for index, run in enumerate(runs):
@@ -49,20 +49,22 @@ def test_hyperparameters_and_data_sets():
     np.testing.assert_allclose(runs[1].history.metrics["loss"], alone.history.metrics["loss"], rtol=1e-4)
 
 
-def test_a_run_that_diverges_does_not_stop_the_others(caplog):
+def test_a_run_that_diverges_does_not_stop_the_others():
     import optax
 
     def map_at(rate):
         return pb.map_estimate(ORACLE.model, optimizer=optax.sgd(rate))
 
-    runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-4, 1e9]), **SETTINGS | {"epochs": 10})
+    rates = jnp.array([1e-4, 1e9])
+    with pytest.warns(pb.errors.DivergedWarning, match=r"1 of 2 runs diverged: \[1\]") as caught:
+        runs = pb.fit_many(map_at, DATA, hyperparameters=rates, **SETTINGS | {"epochs": 10})
+    assert caught[0].filename == __file__
     assert np.isfinite(runs[0].history.metrics["loss"]).all()
     assert not np.isfinite(runs[1].history.metrics["loss"]).all()
-    assert "1 of 2 runs diverged: [1]" in caplog.text
 
 
 def test_patience_ends_each_run_by_its_own_scores():
-    settings = SETTINGS | {"epochs": 40, "evaluate_every": 1, "patience": 3}
+    settings = SETTINGS | {"epochs": 40, "validation": pb.Validation(DATA, every=1, patience=3)}
     keys = jax.random.split(jax.random.key(0), 3)
     runs = pb.fit_many(build(0.01), DATA, key=keys, **settings)
     lengths = [len(run.history.metrics["loss"]) for run in runs]
@@ -80,8 +82,9 @@ def test_a_run_that_diverges_does_not_keep_the_others_waiting():
     def map_at(rate):
         return pb.map_estimate(ORACLE.model, optimizer=optax.sgd(rate))
 
-    settings = SETTINGS | {"epochs": 10_000, "evaluate_every": 1, "patience": 2}
-    runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-3, 1e30]), **settings)
+    settings = SETTINGS | {"epochs": 10_000, "validation": pb.Validation(DATA, every=1, patience=2)}
+    with pytest.warns(pb.errors.DivergedWarning):
+        runs = pb.fit_many(map_at, DATA, hyperparameters=jnp.array([1e-3, 1e30]), **settings)
     assert all(len(run.history.metrics["loss"]) < 40_000 for run in runs)
     assert not any(run.interrupted for run in runs)
 
@@ -101,5 +104,6 @@ def test_errors():
     short = (ORACLE.inputs[:4], ORACLE.targets[:4])
     with pytest.raises(ValueError, match="same shapes in every run"):
         pb.fit_many(build(0.1), [DATA, short], **SETTINGS | {"batch_size": 2})
-    with pytest.raises(ValueError, match="patience needs validation"):
-        pb.fit_many(build(0.1), DATA, epochs=1, repeats=2, patience=3)
+    for name, value in (("callbacks", [print]), ("mesh", pb.parallel.mesh())):
+        with pytest.raises(ValueError, match=f"{name} of run is for one run"):
+            pb.fit_many(build(0.1), DATA, repeats=2, run=pb.Run(**{name: value}), **SETTINGS)

@@ -50,12 +50,13 @@ def test_weights_and_gradients_are_the_same(chunks):
 def test_a_whole_run_is_the_same():
     def train(model):
         return pb.fit(
-            pb.ohsmc(model, num_particles=11, optimizer=optax.sgd(0.001)),
+            pb.ohsmc(
+                model, num_particles=11, optimizer=optax.sgd(0.001), kernel=pb.kernels.random_walk(0.01)
+            ),
             (INPUTS, TARGETS),
             epochs=2,
             batch_size=9,
             validation=(INPUTS, TARGETS),
-            progress=False,
         )
 
     plain, chunked = train(MODEL), train(pb.model.with_chunks(MODEL, particles=4, rows=5))
@@ -129,26 +130,24 @@ def test_thinned_particles_keep_the_mixture_on_average():
 
 def test_validation_on_fewer_rows_and_particles():
     trained = pb.fit(
-        pb.ohsmc(MODEL, num_particles=11),
+        pb.ohsmc(MODEL, num_particles=11, kernel=pb.kernels.random_walk(0.01)),
         (INPUTS, TARGETS),
         epochs=2,
-        validation=(INPUTS, TARGETS),
-        validation_rows=6,
-        validation_particles=4,
-        progress=False,
+        validation=pb.Validation((INPUTS, TARGETS), rows=6, particles=4),
     )
     assert np.isfinite(trained.history.validation_nlpd).all()
     assert trained.posterior.particles.values.shape[0] == 11
-    with pytest.raises(ValueError, match="validation_rows is 18, but validation has only 17"):
+    with pytest.raises(ValueError, match="rows of validation is 18, but its data have only 17 rows"):
         pb.fit(
             pb.map_estimate(MODEL),
             (INPUTS, TARGETS),
             epochs=1,
-            validation=(INPUTS, TARGETS),
-            validation_rows=18,
+            validation=pb.Validation((INPUTS, TARGETS), rows=18),
         )
-    with pytest.raises(ValueError, match="validation_rows needs validation="):
-        pb.fit(pb.map_estimate(MODEL), (INPUTS, TARGETS), epochs=1, validation_rows=3)
+    with pytest.raises(ValueError, match="validation has no data"):
+        pb.fit(
+            pb.map_estimate(MODEL), (INPUTS, TARGETS), epochs=1, validation=pb.Validation(None, rows=3)
+        )
 
 
 def test_matrix_products_in_bfloat16():

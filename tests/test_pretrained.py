@@ -1,0 +1,127 @@
+"""A trained network made Bayesian: the cut before its random weights, and the one call."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import partialbayes as pb
+from partialbayes.errors import DepartureWarning
+
+RNG = np.random.default_rng(0)
+
+
+class ConvNet(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(1, 3, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.dense = nnx.Linear(48, 5, rngs=rngs)
+        self.head = nnx.Linear(5, 2, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.relu(self.norm(self.conv(x)))
+        return self.head(nnx.gelu(self.dense(x.reshape(x.shape[0], -1))))
+
+
+@pytest.mark.parametrize(
+    ("stochastic", "freeze", "shapes"),
+    [
+        ("head/*", "**", [(5,)]),
+        ("dense/*", "**", [(48,)]),
+        ("head/*", ("conv/*", "norm/*"), [(48,)]),  # the trained dense layer is no part of the trunk
+        ("conv/bias", "**", [(4, 4, 3)]),  # its convolution is
+    ],
+)
+def test_the_head_of_features_is_the_model_of_inputs(stochastic, freeze, shapes, tmp_path):
+    network = pb.from_nnx(ConvNet(nnx.Rngs(0)))
+    model = pb.partial_bnn(network, stochastic, pb.categorical(), freeze=freeze)
+    x = RNG.normal(size=(7, 4, 4, 1)).astype(np.float32)
+    trunk = pb.model.split_trunk(model, x)
+    features = trunk.features(x, rows=3)
+    assert [feature.shape for feature in features] == [(7, *shape) for shape in shapes]
+    stored = trunk.features(x, rows=4, folder=tmp_path / "features")
+    assert all(isinstance(feature, np.memmap) for feature in stored)
+    phi, psi = model.init(jax.random.key(1))
+    wanted = model.outputs(phi + 1.0, psi, jnp.asarray(x))
+    for kept in (features, stored):
+        np.testing.assert_allclose(trunk.head.outputs(phi + 1.0, psi, kept), wanted, atol=1e-5)
+
+
+def test_inputs_by_name_and_axes_that_move():
+    def apply(params, inputs):
+        hidden = jnp.swapaxes(jnp.tanh(inputs["tokens"] @ params["a"]), 0, 1)  # (time, row, feature)
+        hidden = hidden * jnp.swapaxes(inputs["mask"], 0, 1)[:, :, None]
+        return (hidden @ params["b"]).sum(0)
+
+    weights = {"a": jnp.ones((2, 3)), "b": jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32)}
+    model = pb.partial_bnn(pb.from_params(weights, apply), "b", pb.categorical(), freeze="**")
+    inputs = {"tokens": RNG.normal(size=(5, 4, 2)), "mask": np.ones((5, 4))}
+    trunk = pb.model.split_trunk(model, inputs)
+    (features,) = trunk.features(inputs)
+    assert features.shape == (5, 4, 3)
+
+
+def test_rows_that_see_each_other_are_refused():
+    def apply(params, inputs):
+        return (inputs - inputs.mean(0, keepdims=True)) @ params["w"]
+
+    network = pb.from_params({"w": jnp.ones((2, 1))}, apply)
+    model = pb.partial_bnn(network, "w", pb.gaussian())
+    with pytest.raises(ValueError, match="depend on the other rows"):
+        pb.model.split_trunk(model, RNG.normal(size=(5, 2)))
+
+
+X = RNG.normal(size=(120, 2)).astype(np.float32)
+LABELS = (X[:, 0] > 0).astype(int)
+WEIGHTS = {"trunk": jnp.eye(2), "head": jnp.array([[-3.0, 3.0], [0.0, 0.0]])}
+NETWORK = pb.from_params(WEIGHTS, lambda params, x: x @ params["trunk"] @ params["head"])
+LAPLACE = pb.samplers.laplace(num_particles=20, num_steps=20)
+
+
+def test_one_call_compares_with_the_network_as_it_was_and_keeps_the_trunk():
+    result = pb.bayesianize(NETWORK, (X, LABELS), sampler=LAPLACE, outside=10.0 * X, widths=(0.1, 0.5))
+    assert set(result.before) < set(result.after)
+    assert {"nlpd", "accuracy", "ece", "auroc_entropy"} <= set(result.before)
+    assert "auroc_mutual_information" in result.after
+    assert len(result.widths) == 2
+    assert result.width in result.widths
+    own = pb.predict(result.model, result.posterior, X).probabilities
+    np.testing.assert_allclose(own, result.predict(X).probabilities, atol=1e-5)
+    np.testing.assert_array_equal(result.model.split.frozen["trunk"], WEIGHTS["trunk"])
+    np.testing.assert_allclose(result.departure.nlpd_after, result.after["nlpd"], rtol=1e-4)
+    assert "as it was" in str(result)
+
+
+def test_a_network_that_gets_worse_is_warned_of():
+    ruinous = pb.samplers.importance_sampling(num_particles=1)  # one draw of a wide prior
+    with pytest.warns(DepartureWarning), pytest.warns(pb.errors.MixingWarning):
+        pb.bayesianize(NETWORK, (X, LABELS), sampler=ruinous, width=50.0, validation=(X, LABELS))
+
+
+def test_training_keeps_the_width_and_the_likelihood_and_starts_from_the_weights(tmp_path):
+    result = pb.bayesianize(
+        NETWORK,
+        (X, LABELS),
+        width=0.5,
+        likelihood=pb.categorical(),
+        cache=tmp_path,
+        train=lambda model: pb.ohsmc(model, num_particles=8, kernel=pb.kernels.random_walk(1e-4)),
+        epochs=1,
+        batch_size=50,
+    )
+    np.testing.assert_allclose(np.exp(result.posterior.psi.prior), 0.5, rtol=1e-6)
+    values = np.asarray(result.posterior.particles.values)
+    assert values.shape == (8, 4)
+    assert np.abs(values - np.array([-3.0, 3.0, 0.0, 0.0])).max() < 0.5
+    assert result.temperature == 1.0
+    assert np.load(tmp_path / "train" / "features-0.npy").shape == (96, 2)
+
+
+def test_widths_the_data_cannot_tell_apart_give_the_widest():
+    from partialbayes.pretrained import _widest_of_the_best
+
+    noise = RNG.normal(size=1000)
+    ends = [noise, noise + 0.01 * RNG.normal(size=1000), noise + 0.0001, noise - 1.0]
+    assert _widest_of_the_best(ends) == 2
+    assert _widest_of_the_best([noise, noise - 0.1]) == 0
