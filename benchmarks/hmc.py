@@ -20,7 +20,7 @@ def main() -> None:
     draws = parser.parse_args().draws
     x, y = make_moons(100, noise=0.3, random_state=0)
     model = pb.partial_bnn(pb.mlp([2, 100, 20, 5, 1]), "layers/2/**", pb.bernoulli())
-    trained = pb.fit(pb.map_estimate(model), (x, y), epochs=100, batch_size=20, progress=False)
+    trained = pb.fit(pb.map_estimate(model), (x, y), epochs=100, batch_size=20)
 
     lengths = {"num_warmup": draws * 2 // 3, "num_draws": draws - draws * 2 // 3}
     samplers = {

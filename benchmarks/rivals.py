@@ -58,7 +58,7 @@ def hamiltonian(quick: bool) -> Iterator[Row]:
     """HMC over the stochastic weights of two moons, one chain, 100 leapfrog steps a draw."""
     problem, draws = two_moons(), 20 if quick else 300
     model, data = problem.model, as_batch(problem.model, problem.train, "data")
-    fitted = pb.fit(pb.map_estimate(model), problem.train, epochs=20, batch_size=20, progress=False)
+    fitted = pb.fit(pb.map_estimate(model), problem.train, epochs=20, batch_size=20)
     psi, start = fitted.posterior.psi, fitted.posterior.particles.values[0]
 
     def log_density(phi: jax.Array) -> jax.Array:

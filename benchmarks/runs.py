@@ -19,7 +19,6 @@ from benchmarks.measure import Row, interleaved, row
 from benchmarks.naive import naive_ohsmc
 from benchmarks.problems import Problem, regression, two_moons
 from benchmarks.steps import batches_of
-from partialbayes._engine.checkpoints import Checkpoints
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 
@@ -30,7 +29,6 @@ def train(problem: Problem, algorithm: pb.types.Algorithm, epochs: int, **settin
         problem.train,
         epochs=epochs,
         batch_size=problem.batch_size,
-        progress=False,
         **settings,
     )
 
@@ -39,19 +37,17 @@ def validation(quick: bool) -> Iterator[Row]:
     """What it costs to score the validation data once an epoch."""
     epochs = 3 if quick else 60
     for problem in (two_moons(), regression()):
-        algorithm = pb.ohsmc(problem.model, num_particles=1000)
+        algorithm = pb.ohsmc(problem.model, num_particles=1000, kernel=pb.kernels.random_walk(0.01))
 
-        def run(
-            held_out: Any, problem: Problem = problem, algorithm: Any = algorithm, **more: Any
-        ) -> Any:
-            return train(problem, algorithm, epochs, validation=held_out, **more).posterior
+        def run(held_out: Any, problem: Problem = problem, algorithm: Any = algorithm) -> Any:
+            return train(problem, algorithm, epochs, validation=held_out).posterior
 
         times = interleaved(
             {
                 "with": lambda run=run, problem=problem: run(problem.validation),
                 "without": lambda run=run: run(None),
                 "on 250 particles": lambda run=run, problem=problem: run(
-                    problem.validation, validation_particles=250
+                    pb.Validation(problem.validation, particles=250)
                 ),
             },
             3 if quick else 9,
@@ -67,7 +63,9 @@ def many_seeds(quick: bool) -> Iterator[Row]:
     """16 runs as one program against 16 in sequence."""
     problem, epochs = two_moons(), 2 if quick else 20
     for num_particles in (100, 1000):
-        algorithm = pb.ohsmc(problem.model, num_particles=num_particles)
+        algorithm = pb.ohsmc(
+            problem.model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01)
+        )
 
         def together(algorithm: pb.types.Algorithm = algorithm) -> Any:
             runs = pb.fit_many(
@@ -76,7 +74,6 @@ def many_seeds(quick: bool) -> Iterator[Row]:
                 epochs=epochs,
                 repeats=16,
                 batch_size=problem.batch_size,
-                progress=False,
             )
             return [run.posterior for run in runs]
 
@@ -146,7 +143,7 @@ def _naive_time_to(problem: Problem, goal: float, epochs: int, seed: int) -> flo
 def checkpoints(quick: bool) -> Iterator[Row]:
     """A save, as a share of the minute between two of them; and what it takes to go on from one."""
     problem = two_moons()
-    algorithm = pb.ohsmc(problem.model, num_particles=1000)
+    algorithm = pb.ohsmc(problem.model, num_particles=1000, kernel=pb.kernels.random_walk(0.01))
     epochs = 3 if quick else 100
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.safetensors"
@@ -155,10 +152,11 @@ def checkpoints(quick: bool) -> Iterator[Row]:
             path.unlink(missing_ok=True)
             return train(problem, algorithm, epochs, **settings).posterior
 
+        saving = pb.Run(checkpoint=pb.training.Checkpoints(path, every_steps=50))
         times = interleaved(
             {
                 "plain": run,
-                "saved": lambda: run(checkpoint=Checkpoints(path, every_steps=50)),
+                "saved": lambda: run(run=saving),
             },
             3 if quick else 9,
         )
@@ -169,7 +167,7 @@ def checkpoints(quick: bool) -> Iterator[Row]:
         name = "checkpoints at the default of one a minute: share of the time"
         yield row(name, 100 * max(share, 0.0), "%", "no checkpoints", "<= 2")
         begin = time.perf_counter()
-        train(problem, algorithm, epochs, checkpoint=path, resume=True)
+        train(problem, algorithm, epochs, run=pb.Run(checkpoint=path, resume=True))
         yield row("resume of a finished run, two moons", (time.perf_counter() - begin) * 1e3, "ms")
 
 
@@ -179,7 +177,7 @@ import jax
 import partialbayes as pb
 from benchmarks.problems import two_moons
 problem = two_moons()
-algorithm = pb.ohsmc(problem.model, num_particles=1000)
+algorithm = pb.ohsmc(problem.model, num_particles=1000, kernel=pb.kernels.random_walk(0.01))
 spent = []
 def note(event, seconds, **_):
     if event.endswith("backend_compile_duration"):
@@ -187,9 +185,7 @@ def note(event, seconds, **_):
 jax.monitoring.register_event_duration_secs_listener(note)
 begin = time.perf_counter()
 with pb.io.compilation_cache(sys.argv[1]):
-    pb.fit(
-        algorithm, problem.train, epochs=1, batch_size=20, validation=problem.validation, progress=False
-    )
+    pb.fit(algorithm, problem.train, epochs=1, batch_size=20, validation=problem.validation)
 print(json.dumps([time.perf_counter() - begin, sum(spent)]))
 """
 
@@ -234,13 +230,13 @@ model = pb.training.with_memory_budget(
     problem.model, problem.train, gigabytes=gigabytes, num_particles=num_particles,
     batch_size=problem.batch_size,
 )
-algorithm = pb.ohsmc(model, num_particles=num_particles)
+algorithm = pb.ohsmc(model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01))
 rows = problem.batch_size
 begin = time.perf_counter()
 x, y = problem.train
 trained = pb.fit(
     algorithm, (x[: 2 * rows], y[: 2 * rows]), epochs=1, batch_size=rows,
-    validation=(x[:100], y[:100]), progress=False,
+    validation=(x[:100], y[:100]),
 )
 assert np.isfinite(trained.history.metrics["loss"]).all()
 seconds = time.perf_counter() - begin

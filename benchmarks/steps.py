@@ -125,7 +125,7 @@ def memory(problem: Problem, num_particles: int, label: str) -> Iterator[Row]:
     batch, key = batches_of(problem)[0], jax.random.key(0)
     init, step = naive_ohsmc(problem.reference, num_particles)
     naive = temporary_bytes(step, key, jax.eval_shape(init, key), batch)
-    algorithm = pb.ohsmc(problem.model, num_particles=num_particles)
+    algorithm = pb.ohsmc(problem.model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01))
     ours = temporary_bytes(algorithm.step, key, jax.eval_shape(algorithm.init, key), batch)
     goal = "<= 0.2" if problem.name == "MNIST network" else None
     yield row(f"memory of a step, {label}: ours / naive", ours / naive, "times", "naive OHSMC", goal)
@@ -137,7 +137,9 @@ def against_methods(quick: bool) -> Iterator[Row]:
     for problem, num_particles, steps in ((two_moons(), 100, 100), (two_moons(), 1000, 50)):
         steps = 5 if quick else steps
         methods = {
-            "ohsmc": pb.ohsmc(problem.model, num_particles=num_particles),
+            "ohsmc": pb.ohsmc(
+                problem.model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01)
+            ),
             "forgetting": pb.ohsmc(
                 problem.model, num_particles=num_particles, kernel=pb.kernels.forgetting("diagonal")
             ),
@@ -159,7 +161,11 @@ def scaling(quick: bool) -> Iterator[Row]:
     """How a step grows with J, d (the stochastic layer), w (all weights), M, and not with N."""
 
     def step(problem: Problem, num_particles: int, steps: int, chunk: int | None = None) -> float:
-        algorithm = pb.ohsmc(pb.model.with_chunks(problem.model, chunk), num_particles=num_particles)
+        algorithm = pb.ohsmc(
+            pb.model.with_chunks(problem.model, chunk),
+            num_particles=num_particles,
+            kernel=pb.kernels.random_walk(0.01),
+        )
         steps = 2 if quick else steps
         times = interleaved({"step": our_steps(algorithm, problem, steps)}, 3 if quick else 7)
         return times.median("step") / steps * 1e3

@@ -17,7 +17,8 @@ import partialbayes as pb
 METHODS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "MAP": lambda model: pb.map_estimate(model),
     "OHSMC": lambda model: pb.ohsmc(model),
-    "OHSMC, forgetting": lambda model: pb.ohsmc(model, kernel=pb.kernels.forgetting()),
+    "OHSMC, affine Langevin": lambda model: pb.ohsmc(model, kernel=pb.kernels.affine_langevin()),
+    "OHSMC, random walk": lambda model: pb.ohsmc(model, kernel=pb.kernels.random_walk(0.01)),
     "OHSMC, backward": lambda model: pb.algorithms.backward_ohsmc(model),
     "SMC": lambda model: pb.smc(model, num_particles=200),
     "SGSMC": lambda model: pb.sgsmc(model, num_particles=200),
@@ -38,13 +39,20 @@ METHODS: dict[str, Callable[[pb.types.Model], pb.types.Algorithm]] = {
     "SWAG": lambda model: pb.algorithms.swag(model, rank=100, num_warmup=300),
     "SWAG, psi too": lambda model: pb.algorithms.swag(model, rank=100, num_warmup=300, sample_psi=True),
     "SGLD": lambda model: pb.algorithms.sgld(model),
+    "SGHMC": lambda model: pb.algorithms.sghmc(model),
     "SVGD": lambda model: pb.algorithms.svgd(model),
     "Particle gradient": lambda model: pb.algorithms.particle_gradient_descent(model),
+    "Particle ensemble": lambda model: pb.algorithms.particle_ensemble(model),
+    "MC dropout of the prior": lambda model: pb.algorithms.mc_dropout(model),
     "Monte Carlo": lambda model: pb.algorithms.monte_carlo(model),
     "Monte Carlo, bound": lambda model: pb.algorithms.monte_carlo(
         model, objective=pb.algorithms.expected_log_likelihood
     ),
+    "Shared ensemble": lambda model: pb.algorithms.shared_ensemble(model),
     "Deep ensemble": lambda model: pb.ensemble(pb.map_estimate(model), 5),
+    "MAP, averaged": lambda model: pb.algorithms.averaged(pb.map_estimate(model)),
+    "Trajectory of MAP": lambda model: pb.algorithms.trajectory(pb.map_estimate(model), every=20),
+    "Trajectory of OHSMC": lambda model: pb.algorithms.trajectory(pb.ohsmc(model), every=20),
     "Ensemble of OHSMC": lambda model: pb.ensemble(pb.ohsmc(model, num_particles=200), 5),
 }
 FULL_BATCH = {"SMC", "OHSMC, backward", "Monte Carlo"}
@@ -60,7 +68,6 @@ def train_by(
             epochs=epochs,
             batch_size=None if name in FULL_BATCH else 20,
             validation=validation,
-            progress=False,
         ).posterior
     except pb.errors.TrainingDivergedError as error:
         if error.fit is None:

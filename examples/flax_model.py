@@ -26,7 +26,7 @@ model = pb.partial_bnn(pb.from_nnx(Residual), "block/**", pb.gaussian(pb.learned
 print(model.split.describe(num_particles=100))
 
 algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(0.001))
-trained = pb.fit(algorithm, (x, y), epochs=100, batch_size=50, progress=False)
+trained = pb.fit(algorithm, (x, y), epochs=100, batch_size=50)
 noise = trained.noise["variance"]
 predictive = pb.predict(model, trained.posterior, x)
 print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.metrics.rmse(predictive, y):.3f}")

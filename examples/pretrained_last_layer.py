@@ -1,7 +1,6 @@
 """Make the last layer of a pretrained network Bayesian, with a prior around its weights."""
 
 import numpy as np
-import optax
 
 import partialbayes as pb
 
@@ -12,16 +11,14 @@ y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=100)
 # Any network will do; this one is trained by MAP, on its own.
 network = pb.mlp([1, 30, 30, 1])
 plain = pb.partial_bnn(network, "**", pb.gaussian(0.01), pb.priors.normal(scale=10.0))
-point = pb.fit(pb.map_estimate(plain), (x, y), epochs=300, progress=False).posterior
+point = pb.fit(pb.map_estimate(plain), (x, y), epochs=300).posterior
 weights = plain.split.merge(point.particles.values[0], point.psi.network)
 
-pretrained = pb.from_params(weights, network.apply)
-model = pb.partial_bnn(
-    pretrained, pb.subsets.layer(-1), pb.gaussian(0.01), pb.priors.centered_on(weights, 0.1)
-)
-frozen = optax.set_to_zero()  # only the last layer is to change
-algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.random_walk(1e-5), optimizer=frozen)
-trained = pb.fit(algorithm, (x, y), epochs=50, batch_size=50, progress=False)
+pretrained = pb.from_params(weights, network.apply, pretrained=True)
+around = pb.priors.centered_on(pretrained, 0.1)
+model = pb.partial_bnn(pretrained, pb.subsets.layer(-1), pb.gaussian(0.01), around, freeze="**")
+algorithm = pb.two_stage(model, pb.samplers.laplace(num_particles=200))  # nothing is trained
+trained = pb.fit(algorithm, (x, y), epochs=1)
 
 inside, outside = (pb.predict(model, trained.posterior, points) for points in (x, 3 * x))
 print(f"RMSE {pb.metrics.rmse(inside, y):.3f}")

@@ -17,8 +17,7 @@ trained = pb.fit(
     (train[0], scale.apply(train[1])),
     epochs=60,
     batch_size=50,
-    progress=False,
-    callbacks=[seen],
+    run=pb.Run(callbacks=[seen]),
 )
 
 predictive = pb.predict(model, trained.posterior, test[0], target_scale=scale)

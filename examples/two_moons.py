@@ -26,7 +26,7 @@ def main() -> None:
     model = pb.partial_bnn(network, stochastic="layers/2/**", likelihood=pb.bernoulli())
     print(f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)} weights are random.\n")
     methods = {
-        "OHSMC": pb.ohsmc(model, num_particles=1000, kernel=pb.kernels.forgetting("diagonal")),
+        "OHSMC": pb.ohsmc(model),
         "MAP": pb.map_estimate(model),
     }
     print(f"{f'mean of {DRAWS} draws of data':<26}{'NLPD':>7}{'ECE':>7}{'accuracy':>10}{'seconds':>9}")
@@ -53,7 +53,12 @@ def score(
     """Train on one draw of the data; NLPD, ECE and accuracy on its test set."""
     train, validation, test = moons(seed)
     trained = pb.fit(
-        algorithm, train, epochs=100, batch_size=20, validation=validation, evaluate_every=5, key=seed
+        algorithm,
+        train,
+        epochs=100,
+        batch_size=20,
+        validation=pb.Validation(validation, every=5),
+        key=seed,
     )
     probability = pb.predict(model, trained.posterior, test[0]).mean
     scores = [

@@ -14,9 +14,9 @@ y = np.sin(1.5 * x[:, 0]) + 0.2 * rng.normal(size=120)
 grid = np.linspace(-6, 6, 200)[:, None]
 
 model = pb.partial_bnn(pb.mlp([1, 30, 10, 1]), pb.subsets.layer(1), pb.gaussian(pb.learned(0.1)))
-first = pb.fit(pb.map_estimate(model), (x, y), epochs=EPOCHS, batch_size=30, progress=False).posterior
-algorithm = pb.ohsmc(model, num_particles=500, kernel=pb.kernels.forgetting("diagonal"))
-second = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=30, progress=False).posterior
+first = pb.fit(pb.map_estimate(model), (x, y), epochs=EPOCHS, batch_size=30).posterior
+algorithm = pb.ohsmc(model)
+second = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=30).posterior
 
 figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.0), sharey=True, layout="constrained")
 shown = {"MAP: one point": first, "OHSMC: 310 random weights": second}

@@ -17,9 +17,9 @@ label = (signal + 0.5 * rng.logistic(size=1200) > 0).astype(int)
 
 def predicted(likelihood, targets):
     model = pb.partial_bnn(pb.mlp([2, 20, 10, 1]), pb.subsets.layer(1), likelihood)
-    algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.forgetting("diagonal"))
+    algorithm = pb.ohsmc(model)
     data = (x[:300], targets[:300])
-    posterior = pb.fit(algorithm, data, epochs=EPOCHS, batch_size=50, progress=False).posterior
+    posterior = pb.fit(algorithm, data, epochs=EPOCHS, batch_size=50).posterior
     return pb.predict(model, posterior, x[300:])
 
 

@@ -30,7 +30,7 @@ adam = optax.adam(optax.exponential_decay(0.1, transition_steps=10, decay_rate=0
 
 def trained(kernel):
     algorithm = pb.ohsmc(model, num_particles=1000, kernel=kernel, optimizer=adam)
-    return pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, progress=False).posterior
+    return pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10).posterior
 
 
 forgetful = trained(pb.kernels.forgetting())

@@ -26,7 +26,7 @@ algorithm = pb.ohsmc(
 )
 steps = 10 * EPOCHS
 seen = pb.callbacks.Snapshots(every=1)
-pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, progress=False, callbacks=[seen])
+pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, run=pb.Run(callbacks=[seen]))
 
 chosen = [0, 2, steps // 20, steps // 5, steps - 1]  # most happens early
 few = pb.callbacks.Snapshots(every=1)

@@ -11,8 +11,8 @@ import partialbayes as pb
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 x, y = make_moons(100, noise=0.3, random_state=0)
 model = pb.partial_bnn(pb.mlp([2, 50, 20, 5, 1]), pb.subsets.layer(2), pb.bernoulli())
-algorithm = pb.ohsmc(model, num_particles=500, kernel=pb.kernels.forgetting("diagonal"))
-posterior = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20, progress=False).posterior
+algorithm = pb.ohsmc(model)
+posterior = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20).posterior
 
 limits = (-2.4, 3.4, -2.0, 2.4)
 across, up = np.meshgrid(np.linspace(*limits[:2], 60), np.linspace(*limits[2:], 60))

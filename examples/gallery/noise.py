@@ -22,8 +22,8 @@ likelihoods = {
 figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.8), sharey=True, layout="constrained")
 for ax, (name, (likelihood, outputs)) in zip(axes, likelihoods.items(), strict=True):
     model = pb.partial_bnn(pb.mlp([1, 30, 10, outputs]), pb.subsets.layer(1), likelihood)
-    algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.forgetting("diagonal"))
-    posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50, progress=False).posterior
+    algorithm = pb.ohsmc(model)
+    posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50).posterior
     score = -pb.prediction.log_predictive_density(model, posterior, test).mean()
     pb.plots.predictive_bands(pb.predict(model, posterior, grid), test, ax=ax)
     ax.set(title=f"noise {name}\ntest NLPD {score:.2f}", ylim=(-3, 3))

@@ -16,8 +16,8 @@ train, test = (images[known][:700], labels[known][:700]), images[known][700:]
 strange = images[~known]
 
 model = pb.partial_bnn(pb.mlp([64, 50, 20, 5]), pb.subsets.layer(1), pb.categorical())
-algorithm = pb.ohsmc(model, num_particles=200, kernel=pb.kernels.forgetting("diagonal"))
-posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50, progress=False).posterior
+algorithm = pb.ohsmc(model)
+posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50).posterior
 inside, outside = (pb.predict(model, posterior, rows) for rows in (test, strange))
 
 figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.7), layout="constrained")

@@ -18,8 +18,8 @@ figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.8), sharey=True, layout="const
 choices = {"last layer": (2,), "middle layer": (1,), "all layers": (0, 1, 2)}
 for ax, (name, layers) in zip(axes, choices.items(), strict=True):
     model = pb.partial_bnn(network, pb.subsets.layer(*layers), pb.gaussian(pb.learned(0.1)))
-    algorithm = pb.ohsmc(model, num_particles=500, kernel=pb.kernels.forgetting("diagonal"))
-    posterior = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20, progress=False).posterior
+    algorithm = pb.ohsmc(model)
+    posterior = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20).posterior
     pb.plots.predictive_bands(pb.predict(model, posterior, grid), (x, y), ax=ax)
     ax.set(title=f"{name}: {model.split.dim} random", ylim=(-3.2, 3.2))
     ax.set_ylabel("target" if ax is axes[0] else "")

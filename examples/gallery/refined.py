@@ -13,7 +13,7 @@ x = rng.uniform(-3, 3, size=(100, 1))
 y = np.sin(1.5 * x[:, 0]) + 0.2 * rng.normal(size=100)
 model = pb.partial_bnn(pb.mlp([1, 20, 5, 1]), pb.subsets.layer(-1), pb.gaussian(0.04))
 algorithm = pb.ohsmc(model, num_particles=500, kernel=pb.kernels.random_walk(0.01))
-cheap = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20, progress=False).posterior
+cheap = pb.fit(algorithm, (x, y), epochs=EPOCHS, batch_size=20).posterior
 refined = pb.refine(model, cheap, (x, y), num_particles=500)
 
 figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.0), layout="constrained")

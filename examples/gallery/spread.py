@@ -31,7 +31,7 @@ def spread(seen):
 
 def variance(kernel):
     seen = pb.callbacks.Snapshots(every=5)
-    pb.fit(build(kernel), data, epochs=EPOCHS, batch_size=M, progress=False, callbacks=[seen])
+    pb.fit(build(kernel), data, epochs=EPOCHS, batch_size=M, run=pb.Run(callbacks=[seen]))
     return spread(seen)
 
 
@@ -44,7 +44,7 @@ formula = (-fine + np.sqrt(fine**2 + 4 * fine / M)) / 2  # where the Kalman recu
 figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 ax.loglog(fine, formula / exact, color="0.6", label="random walk, in theory")
 ax.loglog(variances, np.array(found) / exact, "o", color="#0072B2", label="random walk, 1000 particles")
-ax.axhline(forgetful / exact, color="#D55E00", label="forgetting, nothing to tune")
+ax.axhline(forgetful / exact, color="#D55E00", label="forgetting")
 ax.axhline(1, color="black", ls=":", lw=1, label="the posterior")
 ax.set(xlabel="variance of the random walk", ylabel="variance / posterior's")
 ax.spines[["top", "right"]].set_visible(False)
