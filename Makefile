@@ -9,11 +9,15 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
           --no-strip-extras $(UPGRADE)
 
+# LAPACK's own threads wait for each other by spinning: small matrices become slower, much so where other
+# processes want the cores.
+export OPENBLAS_NUM_THREADS ?= 1
+
 # The first Python from 3.11 on; `make PYTHON=/path/to/python demo` names another.
 PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python3; do \
     $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help demo test test-all docs figures bench tables pictures studies lint format lock clean
+.PHONY: help demo test test-all test-torch docs figures bench faceoff tables pictures studies lint format lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -49,6 +53,13 @@ test: $(DEV)   ## the tests, without the slow statistical ones
 test-all: $(DEV)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -n auto -m ""
 
+test-torch: $(DEV)  ## the tests of PyTorch and Keras networks, in an environment of their own
+	test -d $(VENV)-torch || $(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	$(VENV)-torch/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)-torch/bin/python -m pip install --quiet -r requirements-torch.txt -r requirements-keras.txt
+	$(VENV)-torch/bin/python -m pytest -m "" tests/networks tests/test_guides.py -k "torch or keras or laplace"
+
 docs: $(DEV)   ## the site, to docs/_build/html/index.html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
@@ -56,6 +67,18 @@ docs: $(DEV)   ## the site, to docs/_build/html/index.html; a warning is an erro
 figures: $(DEV) ## draw the gallery's pictures again (a few minutes)
 	cd docs/figures && for script in ../../examples/gallery/*.py ../../examples/drifting_stream.py; do \
 	    MPLBACKEND=Agg ../../$(BIN)/python $$script || exit 1; done
+
+FACEOFF := .venv-faceoff
+
+$(FACEOFF)/.made: benchmarks/requirements-faceoff.txt
+	$(PYTHON) -m venv --clear $(FACEOFF)
+	$(FACEOFF)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-faceoff.txt
+	@touch $@
+
+faceoff: $(DEV) $(FACEOFF)/.made ## the estimators beside others on tables in FACEOFF_DATA, to docs/faceoff.md (hours)
+	$(BIN)/python benchmarks/faceoff.py run
+	$(FACEOFF)/bin/python benchmarks/faceoff.py run
+	$(BIN)/python benchmarks/faceoff.py report
 
 bench: $(DEV)  ## speed and memory against rivals, to docs/benchmarks.md (half an hour)
 	PYTHONPATH=. $(BIN)/python -m benchmarks.table
@@ -86,4 +109,4 @@ lock:            ## write the lock files anew (needs uv; UPGRADE=--upgrade takes
 	uv run --no-project --with packaging --with pip python -m tools.record_requirements
 
 clean:           ## remove the environment and the caches
-	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-torch docs/_build .mypy_cache .ruff_cache .pytest_cache
