@@ -158,8 +158,9 @@ def _without_paths(program: bytes) -> bytes:
         text = match[0]
         # What stands before the first string of a program is not set off from it.
         for start in range(len(text)):
-            if text[start:] in known or (text[start : start + 1] == b"/" and os.path.isfile(text[start:])):
-                return text[:start] + b"-" * (len(text) - start)
+            name = text[start:]
+            if name in known or (os.path.isabs(name) and os.path.isfile(name)):
+                return text[:start] + b"-" * len(name)
         return text
 
     return re.sub(rb"[^\x00-\x1f]{1,4096}\.py(?=\x00)", blank, program)
