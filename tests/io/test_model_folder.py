@@ -438,7 +438,7 @@ def test_a_damaged_predictor_is_refused_and_none_tells_where_it_was_made(tmp_pat
     pb.export(path, model, posterior_of(model), X, prepare=prepare)
     good = path.read_bytes()
     program = gzip.decompress(good)
-    assert b".py" not in program
+    assert b".py\x00" not in program  # the end of a file's name; functions may be called "x.pytest_y"
     assert str(Path(__file__).parents[2]).encode() not in program
     for place in range(len(good) // 2, len(good), len(good) // 12):
         damaged = bytearray(good)
