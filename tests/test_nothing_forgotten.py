@@ -71,7 +71,8 @@ def test_builders_are_found():
     ],
 )
 def test_every_kernel_is_in(where, there):
-    assert not set(KERNELS) - there, where
+    missing = sorted(set(KERNELS) - there)
+    assert not missing, f"{missing} not in {where}"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,8 @@ def test_every_kernel_is_in(where, there):
     ],
 )
 def test_every_algorithm_is_in(where, there):
-    assert not set(ALGORITHMS) - there, where
+    missing = sorted(set(ALGORITHMS) - there)
+    assert not missing, f"{missing} not in {where}"
 
 
 def test_exceptions_are_algorithms_and_not_in_the_registry():

@@ -6,8 +6,7 @@
 
 Example:
     >>> import jax, partialbayes as pb
-    >>> from partialbayes.types import Chunks, Kernel, Likelihood, Moments, Params, Prior, Psi
-    >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian())  # a Likelihood, a Prior
+    >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian())
     >>> pb.model.with_chunks(model, particles=100).chunks
     Chunks(particles=100, rows=None)
     >>> phi, psi = model.init(jax.random.key(0))  # Params; psi is a Psi

@@ -94,8 +94,7 @@ def _split_members(posterior: Posterior, num_members: int, nested: bool) -> Post
     count = posterior.num_members
     if count % num_members or (count != num_members and not nested):
         raise ValueError(
-            f"posterior has {count} members, but the ensemble has {num_members}; "
-            "continue with as many members."
+            f"posterior has {count} members, and the ensemble {num_members}; continue with as many."
         )
     if count != num_members:
         posterior = jax.tree.map(lambda leaf: leaf.reshape(num_members, -1, *leaf.shape[1:]), posterior)

@@ -96,7 +96,7 @@ def custom(
         result = jax.eval_shape(lambda *pair: log_density(*pair[:2], **pair[2]), outputs, arrays, values)
         if jnp.shape(result) != (rows,):
             raise ValueError(
-                f"log_density of the custom likelihood returns shape {jnp.shape(result)} for {rows} "
+                f"log_density of the custom likelihood gives shape {jnp.shape(result)} for {rows} "
                 f"examples; it must return one number per example, shape ({rows},)."
             )
         return arrays

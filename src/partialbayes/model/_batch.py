@@ -104,7 +104,7 @@ def split_rows(batch: Batch, size: int) -> Batch:
 
 
 def padded_size(rows: int) -> int:
-    """Round a number of rows up: to 64, 128, or an eighth of the next power of two.
+    """Round a number of rows up: to 64, 128, or a multiple of an eighth of the next power of two.
 
     Data sets of similar sizes then share one shape and one compiled program.
     """
