@@ -1,8 +1,8 @@
 """Extended Kalman filter: OHSMC with a normal law of φ in place of particles.
 
-φ ~ N(m, P), P = L Lᵀ. On each batch, with ℓ = log p(batch | φ; ψ), its gradient g and information F =
-Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and R_n⁻¹ the
-curvature −∇² log p(y_n | outputs):
+φ ~ N(m, P), P = L Lᵀ. On each batch, let ℓ = log p(batch | φ; ψ) have the gradient g and the
+information F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and
+R_n⁻¹ the curvature −∇² log p(y_n | outputs):
 
     predict     P ← P + v I, or forget the fraction M/N in favor of the prior
     update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g

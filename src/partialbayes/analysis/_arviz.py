@@ -77,7 +77,7 @@ def to_arviz(
         require_positive_int("num_draws", num_draws, "or None for the number of particles.")
     weights = jax.nn.softmax(log_weights)
     if chains > 1 or (chains == 1 and num_draws is None):
-        flat = _in_chains(log_weights.size, chains)
+        flat = _chain_indices(log_weights.size, chains)
     else:
         drawn = stratified_indices(key_resample, weights, num=num_draws or log_weights.size)
         # Permuted, because neighboring copies of a particle would resemble a stuck chain.
@@ -91,7 +91,7 @@ def to_arviz(
     }
     if posterior.is_ensemble:
         stats["member"] = flat // posterior.num_particles
-    groups: dict[str, dict[str, Any]] = {"posterior": _by_path(model, phi), "sample_stats": stats}
+    groups: dict[str, dict[str, Any]] = {"posterior": _name_variables(model, phi), "sample_stats": stats}
     if data is not None:
         batch = as_batch(model, data, "data")
         evaluated = _evaluate_draws(
@@ -115,7 +115,7 @@ def _num_chains(found: Posterior | Fit) -> int:
     return int(found.report.acceptance.shape[-1]) if isinstance(found.report, ChainReport) else 0
 
 
-def _in_chains(total: int, chains: int) -> Any:
+def _chain_indices(total: int, chains: int) -> Any:
     """Return the indices of the particles of each chain, in order, cut to the shortest chain."""
     chain = np.arange(total) * chains // total
     each = [np.flatnonzero(chain == one) for one in range(chains)]
@@ -147,7 +147,7 @@ def _evaluate_draws(
     return likelihoods, drawn
 
 
-def _by_path(model: Model, phi: Any) -> dict[str, Any]:
+def _name_variables(model: Model, phi: Any) -> dict[str, Any]:
     """Return the random entries of each weight, in its shape if every entry is random."""
     variables, start = {}, 0
     for leaf, mask in zip(model.split.leaves, model.split.masks, strict=True):

@@ -173,7 +173,7 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
 
 def defined_order(params: PyTree) -> list[str]:
     """List the paths of the leaves in the order of definition; flattening sorts dictionaries."""
-    return [_path(keys) for keys in _in_defined_order(params)]
+    return [_path(keys) for keys in _walk_in_order(params)]
 
 
 def order_is_known(tree: PyTree, inside: bool = False) -> bool:
@@ -204,7 +204,7 @@ def _constant(leaf: Leaf, value: Any) -> Array:
     return jnp.asarray(value)
 
 
-def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _walk_in_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
     if len(children) == 1 and not children[0][0]:
         yield prefix
@@ -213,7 +213,7 @@ def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tu
         place = {name: index for index, name in enumerate(tree)}
         children = sorted(children, key=lambda child: place[child[0][0].key])
     for path, child in children:
-        yield from _in_defined_order(child, (*prefix, *path))
+        yield from _walk_in_order(child, (*prefix, *path))
 
 
 def _fan_in(shape: tuple[int, ...], output_axis: int) -> int:

@@ -48,7 +48,7 @@ def predict(
             entries default to the chunks of the model (`with_chunks`), or to sizes that are fast.
         mesh: Devices over which to divide the work, from `parallel.mesh`: particles over its axis
             ``particle`` and rows over ``data``, where they divide evenly. Divided rows are all computed
-            at once, unless ``chunks`` is passed.
+            at once, unless ``chunks.rows`` is set.
 
     Returns:
         The predictive mixture, with mean, variance, quantiles, densities, samples and class
