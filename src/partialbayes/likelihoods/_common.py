@@ -95,7 +95,7 @@ def whole_numbers(targets: Any, likelihood: str, kind: str) -> Any:
         if np.any(array != np.round(array)):
             raise ValueError(
                 f"targets must be {kind} for the {likelihood} likelihood, but some are "
-                f"fractional ({float(array[array != np.round(array)].flat[0])!r}); for real-valued "
+                f"fractions ({float(array[array != np.round(array)].flat[0])!r}); for real-valued "
                 "targets use gaussian()."
             )
     elif not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
@@ -142,7 +142,7 @@ def check_two_heads(outputs: Any, targets: Any, likelihood: str) -> Array:
     if hasattr(outputs, "shape") and (len(outputs.shape) < 2 or outputs.shape[-1] % 2):
         raise ValueError(
             f"network has outputs of shape {outputs.shape}; the {likelihood} likelihood needs two "
-            "per target, first the means and then the spreads."
+            "for each target, first the means and then the spreads."
         )
     middle, raw = jax.eval_shape(two_heads, outputs)
     if middle.shape != raw.shape:

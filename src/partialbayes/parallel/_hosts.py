@@ -58,7 +58,7 @@ def initialize(
         ...     pb.parallel.initialize("127.0.0.1:8476", num_processes=2)
         ... except ValueError as error:
         ...     print(error)
-        process_id is needed: JAX detected no Slurm or other cluster to take it from.
+        process_id is needed: JAX found no Slurm or other cluster to take it from.
     """
     require_positive_int("timeout", timeout, "a number of seconds.")
     require_positive_int("heartbeat_timeout", heartbeat_timeout, "a number of seconds.")
@@ -86,9 +86,7 @@ def _find_cluster(
     named = {"coordinator": address, "num_processes": count, "process_id": number}
     for name, value in named.items():
         if value is None:
-            raise ValueError(
-                f"{name} is needed: JAX detected no Slurm or other cluster to take it from."
-            )
+            raise ValueError(f"{name} is needed: JAX found no Slurm or other cluster to take it from.")
     if not address.rpartition(":")[2].isdigit():
         raise ValueError(f"coordinator must be 'host:port', not {address!r}.")
     if not 0 <= number < count:

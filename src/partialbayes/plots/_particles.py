@@ -190,7 +190,7 @@ def _labels(dims: Sequence[int], names: Sequence[str] | None) -> list[str]:
         return [f"φ[{dim}]" for dim in dims]
     if len(names) != len(dims):
         raise ValueError(
-            f"names has {len(names)} entries for {len(dims)} coordinates; pass one name for each."
+            f"names holds {len(names)}, but there are {len(dims)} coordinates; pass one for each."
         )
     return list(names)
 

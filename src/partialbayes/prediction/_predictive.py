@@ -185,7 +185,7 @@ class Predictive:
     def _classes(self) -> mixture.Classes:
         if not self.model.likelihood.is_classification:
             raise ValueError(
-                "class probabilities and entropies need a classification likelihood; for others use "
+                "class probabilities and entropies are for classifications; for other likelihoods use "
                 "mean, variance, aleatoric_variance and epistemic_variance."
             )
         return mixture.classes(*self._mixture, self.chunks)

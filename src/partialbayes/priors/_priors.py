@@ -303,7 +303,7 @@ def _location_scale(mean: Any, scale: Any, standard: _Standard) -> PriorBuilder:
     def build(split: Split) -> Prior:
         if np.shape(mean) not in ((), (split.dim,)):
             raise ValueError(
-                f"mean of the prior has shape {np.shape(mean)}; pass one number, or one for each of "
+                f"mean of the prior has shape {np.shape(mean)}; give one number, or one for each of "
                 f"the {split.dim} stochastic weights, shape ({split.dim},)."
             )
         bound = bind_scale(scale, split)

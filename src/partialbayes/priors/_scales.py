@@ -112,7 +112,7 @@ def bind_scale(scale: Any, split: Split) -> Scale:
     single = as_parameter("scale", scale)
     if single.shape not in ((), (split.dim,)):
         raise ValueError(
-            f"scale of the prior has shape {single.shape}; pass one number, or one for each of the "
+            f"scale of the prior has shape {single.shape}; give one number, or one for each of the "
             f"{split.dim} stochastic weights, shape ({split.dim},), or a dictionary of patterns."
         )
     return Scale(single.init, lambda learned: jnp.broadcast_to(single.value(learned, {}), (split.dim,)))

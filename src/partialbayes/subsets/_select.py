@@ -258,7 +258,7 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
         for path, array in arrays.items():
             if path not in shapes:
                 raise ValueError(
-                    f"stochastic: the path {path!r} of a mask is no weight; the nearest paths "
+                    f"stochastic: a mask has the path {path!r}, but there is no such weight; the nearest paths "
                     f"are {nearest(path, list(shapes))}."
                 )
             if array.shape != shapes[path]:
