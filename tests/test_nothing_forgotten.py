@@ -1,6 +1,7 @@
-"""A new kernel or algorithm is in every place that CONTRIBUTING.md names, and so is a new room."""
+"""A new kernel, algorithm, room or docstring has all that CONTRIBUTING.md asks for."""
 
 import ast
+import importlib
 import re
 import typing
 from pathlib import Path
@@ -70,7 +71,8 @@ def test_builders_are_found():
     ],
 )
 def test_every_kernel_is_in(where, there):
-    assert not set(KERNELS) - there, where
+    missing = sorted(set(KERNELS) - there)
+    assert not missing, f"{missing} not in {where}"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,8 @@ def test_every_kernel_is_in(where, there):
     ],
 )
 def test_every_algorithm_is_in(where, there):
-    assert not set(ALGORITHMS) - there, where
+    missing = sorted(set(ALGORITHMS) - there)
+    assert not missing, f"{missing} not in {where}"
 
 
 def test_exceptions_are_algorithms_and_not_in_the_registry():
@@ -100,3 +103,103 @@ def test_contributing_prints_the_rooms_in_the_order_of_imports():
     tree = re.search(r"```text\nsrc/partialbayes/\n(.*?)```", text, re.DOTALL)[1]
     rooms = re.findall(r"^  (\w+)(?:/|\.py) +\S", tree, re.M)
     assert rooms == [room for room in ORDER if room != "__main__"]
+
+
+# Files whose docstrings follow CONTRIBUTING.md; add a room when all of its files do.
+IN_ONE_VOICE = [
+    *("types.py", "errors.py", "parameters.py", "weights.py"),
+    *(f"{room}/*.py" for room in ("_utils", "parallel", "priors", "subsets", "plots")),
+    *("likelihoods/_[!cm]*.py", "likelihoods/_c[ou]*.py", "likelihoods/_m*.py"),
+    *("model/__init__.py", "model/_[bps]*.py"),
+    *(f"networks/_{name}.py" for name in ("mlp", "nnx", "linen", "equinox", "params", "bfloat16")),
+    *("algorithms/_[bce]*.py", "algorithms/_map.py", "algorithms/_monte_carlo.py"),
+    *("algorithms/_poisson_ohsmc.py", "algorithms/_svgd.py", "algorithms/_variational.py"),
+    *(f"prediction/_{name}.py" for name in ("components", "mixture", "predict", "predictive")),
+    *("metrics/_[!o]*.py", "analysis/__init__.py", "analysis/_a*.py"),
+]
+NOUN_FIRST = r"(The|A|An|What|How|Whether|Of|Those|One|So) "
+FRAGMENT = r" +\*{0,2}\w+: (Of|As in|As for|The same)\b.*"
+IDIOM = (
+    r"\b(look(s|ed)? (at|in)|told|said|says|in words|goes on|go on|so many|at hand|rivals?|believed|"
+    r"whole or not at all|by itself|of it|whoever|one an? (row|file|curve|snapshot))\b"
+)
+BRITISH = r"\b\w*(is(ation|ed|ing)|[^ofhey ]our|entred?|elled|elling)\b"
+AMERICAN = {"raised", "raising", "supervised", "noised", "promised", "advised", "telling", "rising"}
+
+
+def docstrings():
+    """Each docstring of those files: where it is, its node, its text, and whether it is exported."""
+    package = ROOT / "src" / "partialbayes"
+    for path in sorted({path for pattern in IN_ONE_VOICE for path in package.glob(pattern)}):
+        room = path.relative_to(package).with_suffix("").parts[0]
+        exported = getattr(importlib.import_module(f"partialbayes.{room}"), "__all__", ())
+        tree = ast.parse(path.read_text())
+        owners = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+                name = getattr(node, "name", "")
+                owner = owners.get(node)
+                if isinstance(owner, ast.ClassDef):
+                    public = owner.name in exported and not name.startswith("_")
+                else:
+                    public = isinstance(owner, ast.Module) and name in exported
+                where = f"{path.relative_to(package)} {name}"
+                yield where, node, ast.get_docstring(node), public
+
+
+DOCSTRINGS = list(docstrings())
+
+
+def wrong_words(text):
+    """Say what is wrong with the words of a docstring."""
+    spelled = (match[0] for match in re.finditer(BRITISH, text))
+    yield from (word for word in spelled if word.lower() not in AMERICAN)
+    yield from (match[0] for match in re.finditer(IDIOM, text))
+    yield from (match[0].strip() for match in re.finditer(f"^{FRAGMENT}", text, re.M))
+    if re.search(r">>> .*(_fields|isinstance|issubclass)", text):
+        yield "an example that shows no use"
+
+
+def missing_sections(node, text):
+    """Say what the docstring of an exported function lacks."""
+    arguments = node.args
+    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    documented = re.search(r"^Args:\n((?:(?: +.*)?\n)*)", text, re.M)
+    found = re.findall(r"^    (\w+): ", documented[1] if documented else "", re.M)
+    if found != [name for name in names if name not in ("self", "cls")]:
+        yield f"arguments {found}"
+    returns = ast.unparse(node.returns) if node.returns else "None"
+    if returns != "None" and not re.search(r"^(Returns|Yields):$", text, re.M):
+        yield "Returns:"
+
+
+def test_wrong_words_are_found():
+    assert list(wrong_words("Standardised, whoever asks.\n\nArgs:\n    name: Of the set.\n"))
+    assert not list(wrong_words("Raise four noise contours, precisely.\n\nArgs:\n    name: A name.\n"))
+    assert len(DOCSTRINGS) > 500
+
+
+def test_docstrings_use_plain_words():
+    found = {where: words for where, _, text, _ in DOCSTRINGS if (words := list(wrong_words(text)))}
+    assert not found
+
+
+def test_functions_begin_with_a_verb():
+    found = [
+        f"{where}: {text.splitlines()[0]}"
+        for where, node, text, _ in DOCSTRINGS
+        if isinstance(node, ast.FunctionDef) and re.match(NOUN_FIRST, text)
+    ]
+    assert not found
+
+
+def test_exported_functions_document_arguments_and_result():
+    found = {
+        where: missing
+        for where, node, text, public in DOCSTRINGS
+        if public
+        and isinstance(node, ast.FunctionDef)
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and (missing := list(missing_sections(node, text)))
+    }
+    assert not found

@@ -1,4 +1,4 @@
-"""Every exception and warning of the library, in one place."""
+"""Define every exception and warning of the library."""
 
 from __future__ import annotations
 
@@ -31,88 +31,94 @@ __all__ = [
 
 
 class TrainingDivergedError(RuntimeError):
-    """The loss became NaN or infinite, or every score on the way was.
+    """Training diverged: the loss, or every validation score, was NaN or infinite.
 
     Attributes:
-        step: The first step at which the loss did, or the last one of training.
-        fit: The best posterior before that, and the history up to it; None if there is none.
+        step: The first step with a loss that is not finite, or the last step of training.
+        fit: The best posterior before that step and the history up to it; None if there is none.
 
     Example:
         >>> import partialbayes as pb
-        >>> error = pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
-        >>> error.step, error.fit  # except pb.errors.TrainingDivergedError as error: …
-        (12, None)
+        >>> try:
+        ...     raise pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
+        ... except pb.errors.TrainingDivergedError as error:
+        ...     print(error.step, error.fit)
+        12 None
     """
 
     def __init__(self, step: int, fit: Fit | None, remedy: str, what: str | None = None) -> None:
-        super().__init__(step, fit, remedy, what)  # whole, so that it can come from another process
+        super().__init__(step, fit, remedy, what)  # all arguments, to be picklable
         self.step = step
         self.fit = fit
 
     def __str__(self) -> str:
-        """What happened, what is kept, and what to do."""
+        """Describe the failure, what is kept and the remedy."""
         step, fit, remedy, what = self.args
         if what is not None:
             return f"{what} {remedy}"
         kept = (
-            f"the best posterior before it, of step {fit.history.best_step}, is in this error's `fit`"
+            f"the best posterior before that, from step {fit.history.best_step}, is in `error.fit`"
             if fit
-            else "it was before the first evaluation, so there is no earlier posterior to keep"
+            else "it was before the first evaluation, so there is no earlier posterior"
         )
         return f"the loss became NaN or infinite at step {step}; {kept}. {remedy}"
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C ended a run, after the step at hand was finished and the checkpoint, if any, written.
+    """Ctrl-C ended a run, after the current step and the checkpoint were completed.
 
-    It is a `KeyboardInterrupt`, so that a loop of fits ends with it.
+    It is a `KeyboardInterrupt`, so it also ends a loop over fits.
 
     Attributes:
-        step: The steps done.
-        fit: What `fit` (or `fit_many`) would have returned at that point.
+        step: The number of steps completed.
+        fit: The result of `fit` or `fit_many` up to that step.
 
     Example:
         >>> import partialbayes as pb
-        >>> stopped = pb.errors.TrainingInterrupted(12, 100, None)
-        >>> stopped.step  # except pb.errors.TrainingInterrupted as stopped: …
-        12
+        >>> try:
+        ...     raise pb.errors.TrainingInterrupted(12, 100, None)  # as fit does on Ctrl-C
+        ... except pb.errors.TrainingInterrupted as error:
+        ...     print(error)
+        interrupted after 12 of 100 steps; the result so far is in `error.fit`
     """
 
     def __init__(self, step: int, num_steps: int, fit: Any) -> None:
-        super().__init__(step, num_steps, fit)  # whole, so that it can come from another process
+        super().__init__(step, num_steps, fit)  # all arguments, to be picklable
         self.step = step
         self.fit = fit
 
     def __str__(self) -> str:
-        """How far it came, and what is kept."""
+        """Describe how far training came and what is kept."""
         step, num_steps, _ = self.args
-        return f"interrupted after {step} of {num_steps} steps; what was trained is in `fit`"
+        return f"interrupted after {step} of {num_steps} steps; the result so far is in `error.fit`"
 
 
 class StalledError(RuntimeError):
-    """The tempering did not get to the posterior.
+    """Tempering stopped before it reached the posterior.
 
     Attributes:
-        temperatures: As far as it came.
-        fit: The `Fit` of the stage before, where there was one.
+        temperatures: The temperatures reached.
+        fit: The `Fit` of the previous stage; None if there was none.
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> error = pb.errors.StalledError(np.array([0.1, 0.2]), "Allow more steps.")
-        >>> float(error.temperatures[-1])  # except pb.errors.StalledError as error: …
-        0.2
+        >>> try:
+        ...     raise pb.errors.StalledError(np.array([0.1, 0.2]), "allow more steps.")
+        ... except pb.errors.StalledError as error:
+        ...     print(error)
+        tempering stalled at temperature 0.2 after 2 steps; allow more steps.
     """
 
     def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:
-        super().__init__(temperatures, remedy, fit)  # whole, so that it can come from another process
+        super().__init__(temperatures, remedy, fit)  # all arguments, to be picklable
         self.temperatures = temperatures
         self.fit = fit
 
     def __str__(self) -> str:
-        """How far it came, and what to do."""
+        """Describe how far tempering came and the remedy."""
         temperatures, remedy, fit = self.args
         reached = temperatures[-1] if temperatures.size else np.nan
-        kept = "" if fit is None else " The posterior of the stage before is in this error's `fit`."
+        kept = "" if fit is None else " The posterior of the previous stage is in `error.fit`."
         return (
             f"tempering stalled at temperature {reached:.3g} after {temperatures.size} steps; "
             f"{remedy}{kept}"
@@ -120,88 +126,88 @@ class StalledError(RuntimeError):
 
 
 class ShortfallWarning(UserWarning):
-    """The tempering ended at the posterior, but its particles are far from where that is high.
+    """Tempering reached the posterior, but its particles have a low posterior density.
 
     Example:
         >>> import warnings
         >>> from partialbayes.errors import ShortfallWarning
-        >>> warnings.simplefilter("error", ShortfallWarning)  # to stop at one
+        >>> warnings.simplefilter("error", ShortfallWarning)  # raise instead
         >>> warnings.simplefilter("default", ShortfallWarning)
     """
 
 
 class CollapseWarning(UserWarning):
-    """Particles, or moves, that have stopped doing anything."""
+    """Particles have lost their diversity, or a kernel no longer moves them."""
 
 
 class DivergedWarning(UserWarning):
-    """A run diverged, and the best posterior before that is used: of many runs, or of an estimator."""
+    """A run diverged; the best posterior before that is used."""
 
 
 class NoMaximumWarning(UserWarning):
-    """What is to be maximized has no maximum: a point estimate with a learned scale of the prior."""
+    """The objective has no maximum: a point estimate with a learned prior scale."""
 
 
 class StalledWarning(UserWarning):
-    """The second stage of some of many runs did not get to the posterior."""
+    """The second stage of some of the runs did not reach the posterior."""
 
 
 class CheckpointWarning(UserWarning):
-    """A run goes on from a checkpoint, but perhaps not to the same bits."""
+    """A run resumes from a checkpoint, but may not reproduce the same bits."""
 
 
 class LogWarning(UserWarning):
-    """A log could not be written; training goes on."""
+    """A log could not be written; training continues."""
 
 
 class DepartureWarning(UserWarning):
-    """A pretrained network predicted better as it was than after training.
+    """A pretrained network predicted better before training than after it.
 
     Example:
         >>> import warnings
         >>> from partialbayes.errors import DepartureWarning
-        >>> warnings.simplefilter("error", DepartureWarning)  # to stop at one
+        >>> warnings.simplefilter("error", DepartureWarning)  # raise instead
         >>> warnings.simplefilter("default", DepartureWarning)
     """
 
 
 class FewParticlesWarning(UserWarning):
-    """A kernel that needs more particles for so many random weights, or its spread falls short.
+    """A kernel has too few particles for the number of random weights.
 
-    Its effective sample size can look healthy all the same.
+    The spread of the particles is then too small, even if the effective sample size is large.
 
     Example:
         >>> import warnings
         >>> from partialbayes.errors import FewParticlesWarning
-        >>> warnings.simplefilter("ignore", FewParticlesWarning)  # to go on all the same
+        >>> warnings.simplefilter("ignore", FewParticlesWarning)  # be silent
         >>> warnings.simplefilter("default", FewParticlesWarning)
     """
 
 
 class MixingWarning(UserWarning):
-    """A sampler whose draws are not to be taken for draws of the posterior, and what to change.
+    """A sampler has not converged, so its draws do not represent the posterior.
 
     Example:
         >>> import warnings
         >>> from partialbayes.errors import MixingWarning
-        >>> warnings.simplefilter("error", MixingWarning)  # to stop at one
+        >>> warnings.simplefilter("error", MixingWarning)  # raise instead
         >>> warnings.simplefilter("default", MixingWarning)
     """
 
 
 class SteepPathWarning(UserWarning):
-    """A path of targets whose steps were too long for the particles to follow.
+    """The steps along a path of targets were too long for the particles to follow.
 
     Example:
         >>> import warnings
         >>> from partialbayes.errors import SteepPathWarning
-        >>> warnings.simplefilter("error", SteepPathWarning)  # to stop at one
+        >>> warnings.simplefilter("error", SteepPathWarning)  # raise instead
         >>> warnings.simplefilter("default", SteepPathWarning)
     """
 
 
 class CheckpointError(RuntimeError):
-    """A file could not be written or read; the message says why and what to do.
+    """A file could not be written or read.
 
     Example:
         >>> import partialbayes as pb
@@ -214,8 +220,8 @@ class CheckpointError(RuntimeError):
 
 
 class TableError(ValueError):
-    """What is wrong with a table, in one sentence."""
+    """A table is not valid."""
 
 
 class TableWarning(UserWarning):
-    """What was done to a table that its owner should know: columns left out, cells never seen before."""
+    """A table was changed: columns were left out, or cells had values never seen before."""

@@ -1,7 +1,7 @@
-"""Parameters of likelihoods and priors: fixed numbers, learned along with ψ, or sampled with φ.
+"""Parameters of likelihoods and priors: fixed numbers, learned with ψ, or sampled with φ.
 
-A learned or sampled parameter is kept in coordinates without constraints (a positive number by its
-logarithm), so that an optimizer or a Markov kernel may move it anywhere.
+Learned and sampled parameters are stored in unconstrained coordinates (a positive number by its
+logarithm), so an optimizer or a Markov kernel may move them anywhere.
 """
 
 from __future__ import annotations
@@ -26,26 +26,29 @@ __all__ = [
 
 @serializable_argument
 class Learned(NamedTuple):
-    """A parameter to be learned, inside ψ, and where it starts."""
+    """Marks a parameter as learned, in ψ, with its initial value."""
 
     start: Any
 
 
 @serializable_argument
 class Sampled(NamedTuple):
-    """A parameter to be sampled, inside φ: where it starts, and its prior."""
+    """Marks a parameter as random, in φ, with its initial value and prior."""
 
     start: Any
     prior: PriorBuilder | None
 
 
 def learned(start: Any = 1.0) -> Learned:
-    """Mark a parameter (noise variance, prior scale) as one to learn by maximum likelihood.
+    """Mark a parameter, such as a noise variance or a prior scale, to be learned by maximum likelihood.
 
-    It stays within its bounds by construction: what ψ holds is its logarithm.
+    Its logarithm is stored in ψ, so it stays positive.
 
     Args:
-        start: Its value before training; an array learns one value per entry.
+        start: Initial value, before training. An array learns one value per entry.
+
+    Returns:
+        The marked parameter, to pass to a likelihood or a prior.
 
     Raises:
         ValueError: ``start`` is not positive and finite.
@@ -59,12 +62,19 @@ def learned(start: Any = 1.0) -> Learned:
 
 
 def sampled(start: Any = 1.0, prior: PriorBuilder | None = None) -> Sampled:
-    """Mark a parameter of a likelihood as random: it is sampled along with the weights, in φ.
+    """Mark a parameter of a likelihood as random, to be sampled in φ along with the weights.
 
     Args:
-        start: Its typical value; an array samples one value per entry.
-        prior: Prior of its *logarithm*, such as ``normal(mean, scale)``, or `inverse_gamma`. By
-            default a normal of standard deviation one around the logarithm of ``start``.
+        start: Typical value. An array samples one value per entry.
+        prior: Prior of the *logarithm* of the parameter, such as ``normal(mean, scale)`` or
+            `inverse_gamma`. Defaults to a normal of standard deviation one around the logarithm of
+            ``start``.
+
+    Returns:
+        The marked parameter, to pass to a likelihood.
+
+    Raises:
+        ValueError: ``start`` is not positive and finite.
 
     Example:
         >>> import partialbayes as pb
@@ -78,19 +88,19 @@ def sampled(start: Any = 1.0, prior: PriorBuilder | None = None) -> Sampled:
 
 
 def _require_start(start: Any) -> None:
-    """Positive numbers; a square matrix may be a covariance, which is checked where it is used."""
+    """Require positive numbers; a square matrix may be a covariance, which is checked later."""
     shape = np.shape(start)
     if not (len(shape) == 2 and shape[0] == shape[1]):
         require_positive("start", start)
 
 
 class Constraint(NamedTuple):
-    """How a bounded parameter corresponds to coordinates without bounds.
+    """A map between a bounded parameter and unbounded coordinates.
 
     Attributes:
-        require: ``(name, value)``, an error if the value is out of bounds.
-        free: From a value to its free coordinates.
-        bind: From free coordinates to the value.
+        require: ``(name, value)``; raises if the value is out of bounds.
+        free: Maps a value to unbounded coordinates.
+        bind: Maps unbounded coordinates to a value.
     """
 
     require: Callable[[str, Any], None]
@@ -102,14 +112,14 @@ POSITIVE = Constraint(require_positive, jnp.log, jnp.exp)
 
 
 class Parameter(NamedTuple):
-    """One parameter, whatever its kind.
+    """A fixed, learned or sampled parameter.
 
     Attributes:
-        shape: Its shape.
-        init: What ψ holds of it at the start; ``()`` if it is not learned.
-        latents: What φ holds of it; empty if it is not sampled.
-        value: ``(learned, latent) ->`` its value, from what ψ and φ hold.
-        is_learned: Whether ψ holds it.
+        shape: The shape of the value.
+        init: Returns the initial value of the part in ψ; ``()`` if it is not learned.
+        latents: The part in φ; empty if it is not sampled.
+        value: ``(learned, latent) ->`` the value, from its parts of ψ and φ.
+        is_learned: Whether it is stored in ψ.
     """
 
     shape: tuple[int, ...]
@@ -120,7 +130,7 @@ class Parameter(NamedTuple):
 
 
 def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Parameter:
-    """A parameter from what a user may write: a number or array, `learned` or `sampled`."""
+    """Convert a number, an array, `learned` or `sampled` to a parameter."""
     chosen = value.start if isinstance(value, Learned | Sampled) else value
     constraint.require(name, chosen)
     shape = np.shape(chosen)
@@ -139,7 +149,7 @@ def as_parameter(name: str, value: Any, constraint: Constraint = POSITIVE) -> Pa
 
 
 class Parameters(NamedTuple):
-    """Several parameters by name; ψ holds a dictionary of the learned ones."""
+    """Several parameters by name; ψ stores a dictionary of the learned ones."""
 
     init: Callable[[], dict[str, PyTree]]
     latents: tuple[Latent, ...]
@@ -147,7 +157,7 @@ class Parameters(NamedTuple):
 
 
 def parameter_dict(parameters: dict[str, Parameter]) -> Parameters:
-    """Put parameters together."""
+    """Combine parameters by name."""
     starts = {name: entry.init for name, entry in parameters.items() if entry.is_learned}
 
     def values(learned: dict[str, PyTree], latent: dict[str, Array]) -> dict[str, Array]:
@@ -161,7 +171,7 @@ def parameter_dict(parameters: dict[str, Parameter]) -> Parameters:
 
 
 def require_covariance(name: str, value: Any) -> None:
-    """Refuse what is not a symmetric positive definite matrix; traced values pass unchecked."""
+    """Require a symmetric positive definite matrix; traced values are not checked."""
     if isinstance(value, jax.core.Tracer):
         return
     matrix = np.asarray(value)
@@ -187,4 +197,4 @@ def _bind_covariance(free: Array) -> Array:
 
 
 COVARIANCE = Constraint(require_covariance, _free_covariance, _bind_covariance)
-"""By the Cholesky factor: its entries below the diagonal, and the logarithm of those on it."""
+"""Stored by the Cholesky factor: the entries below the diagonal, and logarithms of the diagonal."""

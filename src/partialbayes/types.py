@@ -1,19 +1,19 @@
-"""The contracts of the library, each stated once.
+"""Define the contracts of the library, each in one place.
 
-Two letters run through everything: **phi** (φ) is the stochastic part of the weights, one flat
-vector of ``dim`` numbers per particle; **psi** (ψ) is the deterministic rest, a pytree.
-Weights of particles live in the log domain, normalized: ``logsumexp(log_weights) == 0``.
+**phi** (φ) is the stochastic part of the weights: one flat vector of ``dim`` numbers per particle.
+**psi** (ψ) is the deterministic rest: a pytree. Weights of particles are normalized logarithms,
+``logsumexp(log_weights) == 0``.
 
 Example:
     >>> import jax, partialbayes as pb
-    >>> from partialbayes.types import Chunks, Kernel, Likelihood, Moments, Prior
     >>> model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/1/*", pb.gaussian())
-    >>> model = pb.model.with_chunks(model, particles=100)
-    >>> isinstance(model.likelihood, Likelihood), isinstance(model.prior, Prior), model.chunks
-    (True, True, Chunks(particles=100, rows=None))
+    >>> pb.model.with_chunks(model, particles=100).chunks
+    Chunks(particles=100, rows=None)
     >>> phi, psi = model.init(jax.random.key(0))  # Params; psi is a Psi
-    >>> isinstance(model.prior_moments(psi), Moments), isinstance(pb.kernels.forgetting(), Kernel)
-    (True, True)
+    >>> model.prior_moments(psi).variance  # Moments
+    Array([1., 1., 1., 1.], dtype=float32)
+    >>> pb.kernels.forgetting()
+    Kernel(forgetting)
 """
 
 from __future__ import annotations
@@ -96,17 +96,17 @@ __all__ = [
 PRNGKey: TypeAlias = Key[Array, ""]
 """A typed key of ``jax.random``."""
 Seed: TypeAlias = PRNGKey | int | np.integer
-"""What a user may pass as ``key=``: a typed key, or a whole number to make one from."""
+"""A typed key, or an integer to make one from: what ``key=`` accepts."""
 Phi: TypeAlias = Float[Array, " dim"]
 """The random weights of one particle."""
 Scalar: TypeAlias = Float[Array, ""]
 """One number, as an array."""
 Info: TypeAlias = dict[str, Scalar]
-"""What a step reports: scalars by name. Every algorithm reports ``loss``, its objective per
-data point; those with weighted particles add ``ess``, ``log_evidence_increment``, ``acceptance``,
+"""Scalars that a step reports, by name. Every algorithm reports ``loss``, its objective per row.
+Algorithms with weighted particles add ``ess``, ``log_evidence_increment``, ``acceptance`` and
 ``ancestors``."""
 Report: TypeAlias = PyTree
-"""What a second stage reports once, a NamedTuple of arrays such as `ChainReport`; None if nothing."""
+"""The report of a second stage: a NamedTuple of arrays such as `ChainReport`, or None."""
 
 
 @runtime_checkable
@@ -117,10 +117,14 @@ class LogDensity(Protocol):
 
 
 class Particles(NamedTuple):
-    """A weighted cloud: Σ_j exp(log_weights[j]) δ(values[j]).
+    """A weighted cloud of particles: Σ_j exp(log_weights[j]) δ(values[j]).
 
-    In the posterior of an ensemble both arrays have one more, leading, member axis, and the
-    weights are normalized over members and particles together.
+    In the posterior of an ensemble both arrays have a leading member axis, and the weights are
+    normalized over members and particles together.
+
+    Attributes:
+        values: The position of each particle.
+        log_weights: The normalized log-weight of each particle.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -137,10 +141,10 @@ class Batch(NamedTuple):
     Attributes:
         inputs: Pytree of arrays with a leading example axis.
         targets: Pytree of arrays with a leading example axis.
-        mask: True for the rows that count; the others are padding.
-        scale: N / M, data-set size over the number of rows that count.
-        forgotten: The share of what a method knows that these rows are to displace; M / N if None. In
-            a stream new rows displace only those that leave the memory.
+        mask: True for the rows that count, false for padding.
+        scale: N / M, the number of rows of the data set over the number of rows that count.
+        forgotten: The fraction of earlier information that these rows displace; M / N if None. In a
+            stream, new rows displace only those that leave the memory.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -156,17 +160,17 @@ class Batch(NamedTuple):
 
     @property
     def room(self) -> Scalar:
-        """The share that is to be forgotten."""
+        """Fraction of earlier information to forget."""
         return 1.0 / self.scale if self.forgotten is None else self.forgotten
 
 
 class Psi(NamedTuple):
-    """The deterministic parameters ψ: one pytree, so that any Optax transformation applies.
+    """The deterministic parameters ψ, as one pytree to which any Optax transformation applies.
 
     Attributes:
         network: The network's deterministic weights, by path.
-        likelihood: Learned parameters of the likelihood (noise), empty if there are none.
-        prior: Learned parameters of the prior (scale), empty if there are none.
+        likelihood: Learned parameters of the likelihood, such as the noise; empty if there are none.
+        prior: Learned parameters of the prior, such as its scale; empty if there are none.
     """
 
     network: dict[str, Array]
@@ -175,7 +179,7 @@ class Psi(NamedTuple):
 
 
 class Params(NamedTuple):
-    """A point in the space of all parameters: where training starts."""
+    """One value of all parameters, φ and ψ, such as the start of training."""
 
     phi: Phi
     psi: Psi
@@ -183,31 +187,31 @@ class Params(NamedTuple):
 
 @runtime_checkable
 class NetworkInit(Protocol):
-    """How the weights of a network start."""
+    """A function that makes the initial weights of a network."""
 
     def __call__(self, key: PRNGKey, /) -> PyTree: ...
 
 
 @runtime_checkable
 class NetworkApply(Protocol):
-    """What a network computes."""
+    """A function that computes the outputs of a network."""
 
     def __call__(self, params: PyTree, inputs: PyTree, /) -> PyTree: ...
 
 
 class Network(NamedTuple):
-    """A network: how its weights start, and what it computes.
+    """A network: a function that makes its weights and a function that computes its outputs.
 
     Attributes:
-        init: Makes the weights. A pretrained network returns its own.
+        init: Makes the weights. A pretrained network returns its trained weights.
         apply: Computes outputs from inputs, with a leading example axis on both.
-        output_axis: Which axis of a kernel counts the units it feeds: the last one as in Flax, or
-            the first as in Equinox. The product of the others is the fan-in.
-        ordered: Whether dictionaries in the params are known to be in the order of definition. If
-            not, layers in a dictionary cannot be chosen by position.
-        recipe: How it was made, as JSON, for ready-made networks; see `recipes`.
-        pretrained: Whether its weights are worth keeping: trainers then start around them, never from
-            the prior, and `fit` says whether the result is worse than the network as it was.
+        output_axis: The axis of a kernel that indexes its output units: the last as in Flax, or the
+            first as in Equinox. The product of the other axes is the fan-in.
+        ordered: Whether dictionaries in the parameters are in the order of definition. If not, their
+            layers cannot be chosen by position.
+        recipe: How a ready-made network was built, as JSON; None for a network of your own.
+        pretrained: Whether the weights are trained. Trainers then start near them rather than from the
+            prior, and `fit` warns if the result predicts worse than the network did.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -230,14 +234,14 @@ class Network(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """A parameter of the likelihood that is random: it follows the weights in φ.
+    """A random parameter of the likelihood, stored in φ after the weights.
 
     Attributes:
-        name: What it is called, such as ``"variance"``.
-        start: ``() ->`` where it starts, in the unconstrained coordinates it has in φ (a
-            logarithm, say).
-        prior: Its prior, in the same coordinates, flattened; a normal of scale one around
-            the start if None.
+        name: The name of the parameter, such as ``"variance"``.
+        start: Returns the initial value, in the unconstrained coordinates used in φ (a logarithm, for
+            example).
+        prior: The prior in these coordinates, flattened. If None, a normal of scale one around the
+            start.
     """
 
     name: str
@@ -247,102 +251,112 @@ class Latent(NamedTuple):
 
 @runtime_checkable
 class LikelihoodParameters(Protocol):
-    """From what a network computes to the parameters of the distribution of the targets."""
+    """A function from the outputs of a network to the parameters of the distribution of the targets."""
 
     def __call__(self, outputs: PyTree, learned: PyTree, latent: dict[str, Array], /) -> PyTree:
-        """Return the parameters.
+        """Compute the parameters of the distribution.
 
         Args:
-            outputs: What the network computes, one row per example.
-            learned: What lives in ``psi.likelihood``.
-            latent: What lives in φ, by name; empty for most likelihoods.
+            outputs: The outputs of the network, one row per example.
+            learned: The learned parameters, from ``psi.likelihood``.
+            latent: The random parameters by name, from φ; empty for most likelihoods.
+
+        Returns:
+            The parameters of the distribution, with a leading example axis.
         """
 
 
 @runtime_checkable
 class LikelihoodDensity(Protocol):
-    """The log-density of each example."""
+    """A function that returns the log-density of each example."""
 
     def __call__(self, parameters: PyTree, targets: PyTree, /) -> Float[Array, " example"]: ...
 
 
 @runtime_checkable
 class ObservedDensity(Protocol):
-    """The log-density of the observed entries of each example, the others integrated out."""
+    """A function that returns the log-density of the observed entries of each example."""
 
     def __call__(
         self, parameters: PyTree, targets: PyTree, observed: Any, /
     ) -> Float[Array, " example"]:
-        """Return it; ``observed`` is true for the entries that are there."""
+        """Integrate out the entries where ``observed`` is false."""
 
 
 @runtime_checkable
 class LikelihoodMoment(Protocol):
-    """A mean, a variance or class probabilities, of each example."""
+    """A function that returns a mean, a variance or class probabilities of each example."""
 
     def __call__(self, parameters: PyTree, /) -> Float[Array, "example ..."]: ...
 
 
 @runtime_checkable
 class LikelihoodSample(Protocol):
-    """Draws of targets."""
+    """A function that draws targets."""
 
     def __call__(self, key: PRNGKey, parameters: PyTree, /) -> PyTree: ...
 
 
 @runtime_checkable
 class TargetCheck(Protocol):
-    """A check of the targets that a user passes."""
+    """A function that validates the targets a user passes."""
 
     def __call__(self, outputs: Any, targets: Any, /) -> PyTree:
-        """Return the targets in canonical form, or raise a ``ValueError`` that says what is wrong.
+        """Validate targets against the outputs of the network.
 
         Args:
-            outputs: Shapes and dtypes of what the network computes.
-            targets: What the user passed.
+            outputs: Shapes and dtypes of the outputs of the network.
+            targets: The targets that the user passed.
+
+        Returns:
+            The targets in canonical form.
+
+        Raises:
+            ValueError: The targets do not fit the likelihood or the outputs.
         """
 
 
 @runtime_checkable
 class TargetCdf(Protocol):
-    """P(Y ≤ y) of each entry of the targets."""
+    """A function that returns P(Y ≤ y) of each entry of the targets."""
 
     def __call__(self, parameters: PyTree, targets: Array, /) -> Float[Array, "example ..."]: ...
 
 
 @runtime_checkable
 class ParameterValues(Protocol):
-    """The likelihood's own parameters by name, in their own units."""
+    """A function that returns the parameters of the likelihood by name, in their natural units."""
 
     def __call__(self, learned: PyTree, latent: dict[str, Array], /) -> dict[str, Array]: ...
 
 
 class Likelihood(NamedTuple):
-    """p(y | outputs of the network), one value per example.
+    """The density p(y | outputs of the network), one value per example.
 
-    ``parameters`` turns outputs, the learned part and the random part into the parameters of the
-    distribution; the other functions take those, so training and prediction share one definition.
+    ``parameters`` maps outputs, learned and random values to the parameters of the distribution. The
+    other functions take these parameters, so training and prediction share one definition.
 
     Attributes:
-        init: The start of what lives in ``psi.likelihood``.
-        parameters: From outputs to the parameters of the distribution.
-        log_density: The log-density of each example.
-        mean: The mean of each entry; class probabilities for a classification.
-        variance: The variance of each entry.
-        sample: Draws of targets.
-        check: The check of targets that a user passes.
-        latents: The parameters that are random; they come last in φ.
-        observed_log_density: The log-density where targets have gaps; None if the likelihood knows
-            only whole rows.
-        values: The likelihood's own parameters by name, in their own units.
-        cdf: P(Y ≤ y) of each entry; None if it is not known, or if the targets are classes.
-        probabilities: Class probabilities along the last axis; None unless the targets are classes.
-        kind: What targets are: "real" numbers, "count" (whole numbers, and so are their quantiles) or
-            "class" (labels).
-        is_gaussian: Whether each entry is Gaussian, so that mean and variance say all.
-        exact: The same with the density's own gradient, where that of ``log_density`` is another one for
-            the sake of training; None where it is the density's. Samplers of φ go by it.
-        recipe: How it was made, as JSON; None if it is the user's own.
+        init: Returns the initial value of ``psi.likelihood``.
+        parameters: Maps outputs to the parameters of the distribution.
+        log_density: Returns the log-density of each example.
+        mean: Returns the mean of each entry; class probabilities for classification.
+        variance: Returns the variance of each entry.
+        sample: Draws targets.
+        check: Validates the targets a user passes.
+        latents: The random parameters; they come last in φ.
+        observed_log_density: Returns the log-density of targets with missing entries; None if the
+            likelihood needs complete rows.
+        values: Returns the parameters of the likelihood by name, in their natural units.
+        cdf: Returns P(Y ≤ y) of each entry; None if it is unknown or the targets are classes.
+        probabilities: Returns class probabilities along the last axis; None unless the targets are
+            classes.
+        kind: The kind of targets: "real" numbers, "count" (integers, with integer quantiles) or "class"
+            (labels).
+        is_gaussian: Whether each entry is Gaussian, so that mean and variance determine its law.
+        exact: This likelihood with the true gradient, if training uses a modified gradient of
+            ``log_density``; else None. Samplers of φ use it.
+        recipe: How the likelihood was built, as JSON; None for a likelihood of your own.
     """
 
     init: Callable[[], PyTree]
@@ -367,7 +381,7 @@ class Likelihood(NamedTuple):
 
     @property
     def is_classification(self) -> bool:
-        """Whether the targets are labels of classes."""
+        """True if the targets are class labels."""
         return self.kind == "class"
 
 
@@ -380,37 +394,37 @@ class Moments(NamedTuple):
 
 @runtime_checkable
 class PriorSample(Protocol):
-    """Draws from a prior."""
+    """A function that draws from a prior."""
 
     def __call__(self, key: PRNGKey, learned: PyTree, num: int, /) -> Float[Array, "num dim"]:
-        """Return ``num`` draws of φ; ``learned`` is what lives in ``psi.prior``."""
+        """Draw ``num`` values of φ; ``learned`` is ``psi.prior``."""
 
 
 @runtime_checkable
 class PriorDensity(Protocol):
-    """The log-density of a prior."""
+    """A function that returns the log-density of a prior."""
 
     def __call__(self, phi: Phi, learned: PyTree, /) -> Scalar:
-        """Return it at one φ; ``learned`` is what lives in ``psi.prior``."""
+        """Evaluate it at one φ; ``learned`` is ``psi.prior``."""
 
 
 @runtime_checkable
 class PriorMoments(Protocol):
-    """Mean and variance of a prior."""
+    """A function that returns the mean and variance of a prior."""
 
     def __call__(self, learned: PyTree, /) -> Moments:
-        """Return them; ``learned`` is what lives in ``psi.prior``."""
+        """Compute the moments; ``learned`` is ``psi.prior``."""
 
 
 class Prior(NamedTuple):
-    """π(φ; learned), bound to the weights it is a prior of.
+    """The prior π(φ; learned), bound to a split.
 
     Attributes:
-        init: The start of what lives in ``psi.prior``.
-        sample: Draws of φ.
-        log_density: The log-density at one φ.
-        moments: Mean and variance of each coordinate.
-        normal: Whether π is Gaussian with independent coordinates, so that the moments say all.
+        init: Returns the initial value of ``psi.prior``.
+        sample: Draws values of φ.
+        log_density: Returns the log-density at one φ.
+        moments: Returns mean and variance of each coordinate.
+        normal: Whether π is Gaussian with independent coordinates, so that the moments determine it.
     """
 
     init: Callable[[], PyTree]
@@ -425,17 +439,17 @@ class Prior(NamedTuple):
 
 @runtime_checkable
 class PriorBuilder(Protocol):
-    """A prior before it is known which weights it is a prior of."""
+    """A function that binds a prior to a split."""
 
     def __call__(self, split: Split, /) -> Prior: ...
 
 
 class Chunks(NamedTuple):
-    """How much of a cloud's work on a batch is done at a time; the results are the same.
+    """The sizes in which work on a cloud and a batch is divided; they do not change results.
 
     Attributes:
-        particles: Particles at a time; all of them if None.
-        rows: Rows of data at a time; all of them if None.
+        particles: Number of particles per chunk; all particles if None.
+        rows: Number of rows per chunk; all rows if None.
     """
 
     particles: int | None = None
@@ -443,7 +457,7 @@ class Chunks(NamedTuple):
 
 
 class Recipes(NamedTuple):
-    """How the parts of a model were made, each as JSON; None for the user's own."""
+    """How the parts of a model were built, each as JSON; None for parts of your own."""
 
     network: str | None = None
     likelihood: str | None = None
@@ -452,42 +466,42 @@ class Recipes(NamedTuple):
 
 @runtime_checkable
 class ModelInit(Protocol):
-    """Where training starts."""
+    """A function that returns the parameters at which training starts."""
 
     def __call__(self, key: PRNGKey, /) -> Params: ...
 
 
 @runtime_checkable
 class ModelLogLikelihood(Protocol):
-    """The log-likelihood of a batch, row by row."""
+    """A function that returns the log-likelihood of each row of a batch."""
 
     def __call__(self, phi: Phi, psi: Psi, batch: Batch, /) -> Float[Array, " example"]:
-        """Return log p(y_i | φ; ψ) of each row, zero on masked ones."""
+        """Compute log p(y_i | φ; ψ) of each row, zero on masked rows."""
 
 
 @runtime_checkable
 class ModelOutputs(Protocol):
-    """What a model computes at inputs."""
+    """A function that computes what a model returns at inputs."""
 
     def __call__(self, phi: Phi, psi: Psi, inputs: PyTree, /) -> PyTree: ...
 
 
 class Model(NamedTuple):
-    """A partial Bayesian network: everything a training method needs to know.
+    """A partial Bayesian network, with everything a training method needs.
 
     Attributes:
-        init: Where training starts.
-        log_likelihood: The log-likelihood of each row of a batch, zero on masked rows.
-        outputs: What the network computes.
-        parameters: The parameters of the likelihood at inputs.
+        init: Returns the parameters at which training starts.
+        log_likelihood: Returns the log-likelihood of each row of a batch, zero on masked rows.
+        outputs: Returns the outputs of the network.
+        parameters: Returns the parameters of the likelihood at inputs.
         likelihood: The likelihood, for means, variances, samples and checks.
         prior: The prior, bound to the split.
-        split: What φ consists of: the stochastic weights, then the likelihood's latents.
-            ``split.dim`` is its length.
-        chunks: How much is done at a time, in training and in prediction; see `with_chunks`.
-        recipes: How its network, likelihood and prior were made, None where that is not known;
-            what `save` writes down.
-        pretrained: Whether the weights that ``init`` gives are worth keeping; see `Network`.
+        split: The division of the parameters into φ (the stochastic weights, then the likelihood's
+            latents) and ψ. ``split.dim`` is the length of φ.
+        chunks: The chunk sizes of training and prediction; see `with_chunks`.
+        recipes: How network, likelihood and prior were built, as `save` records it; None where it is
+            unknown.
+        pretrained: Whether ``init`` returns trained weights; see `Network`.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -513,9 +527,9 @@ class Model(NamedTuple):
         return f"Model({self.split.dim} of {total} weights random, {_short(self.likelihood)})"
 
     def _repr_html_(self) -> str:
-        return _as_table("Model", self._told())
+        return _as_table("Model", self._facts())
 
-    def _told(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         total = sum(leaf.size for leaf in self.split.leaves)
         chosen = [
             leaf.path
@@ -529,25 +543,49 @@ class Model(NamedTuple):
         }
 
     def log_prior(self, phi: Phi, psi: Psi) -> Scalar:
-        """Return log π(φ; ψ)."""
+        """Compute log π(φ; ψ).
+
+        Args:
+            phi: One φ.
+            psi: The deterministic parameters.
+
+        Returns:
+            The log-density.
+        """
         return self.prior.log_density(phi, psi.prior)
 
     def sample_prior(self, key: PRNGKey, psi: Psi, num: int) -> Float[Array, "num dim"]:
-        """Return ``num`` draws of φ from the prior at ψ."""
+        """Draw ``num`` values of φ from the prior at ψ.
+
+        Args:
+            key: The random key.
+            psi: The deterministic parameters.
+            num: Number of draws.
+
+        Returns:
+            The draws, one per row.
+        """
         return self.prior.sample(key, psi.prior, num)
 
     def prior_moments(self, psi: Psi) -> Moments:
-        """Return mean and variance of each coordinate of φ under the prior at ψ."""
+        """Compute mean and variance of each coordinate of φ under the prior at ψ.
+
+        Args:
+            psi: The deterministic parameters.
+
+        Returns:
+            Mean and variance of each coordinate.
+        """
         return self.prior.moments(psi.prior)
 
 
 class Slopes(NamedTuple):
-    """Gradients in φ at each particle.
+    """Gradients in φ at each particle, of the functions of a `Target`.
 
     Attributes:
-        log_density: Of a target's ``log_density``.
-        log_prior: Of log π(φ).
-        log_potential: Of a target's ``log_potential``.
+        log_density: The gradient of the target's ``log_density``.
+        log_prior: The gradient of log π(φ).
+        log_potential: The gradient of the target's ``log_potential``.
     """
 
     log_density: Float[Array, "particle dim"]
@@ -556,17 +594,17 @@ class Slopes(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a move may look at besides the particles.
+    """The densities and moments that a kernel may use besides the particles.
 
     Attributes:
-        log_density: The density the move is to leave invariant (SMC), or an estimate of the
-            posterior from this batch (OHSMC), up to a constant. One particle.
-        log_potential: What the particles are reweighted by right after the move. One particle.
+        log_density: The density, up to a constant, that the move leaves invariant (SMC), or an estimate
+            of the posterior from this batch (OHSMC). It takes one particle.
+        log_potential: The log-weight that particles get right after the move. It takes one particle.
         prior: Moments of the prior.
-        fraction: M / N, the share of the data in this batch.
-        forgotten: The share of what the particles know that a move which makes room for the batch is to
-            forget; the same M / N if None.
-        slopes: Gradients at the particles to be moved, where whoever asks for the move has them
+        fraction: M / N, the fraction of the data in this batch.
+        forgotten: The fraction of earlier information that a move which makes room for the batch
+            forgets; M / N if None.
+        slopes: Gradients at the particles before the move, where the algorithm has computed them
             already, as `ohsmc` does for a kernel that uses the batch.
     """
 
@@ -579,18 +617,18 @@ class Target(NamedTuple):
 
     @property
     def room(self) -> Scalar:
-        """The share that is to be forgotten."""
+        """Fraction of earlier information to forget."""
         return self.fraction if self.forgotten is None else self.forgotten
 
 
 class Moved(NamedTuple):
-    """What a move returns.
+    """The result of a kernel's step.
 
     Attributes:
         values: The new positions.
-        log_correction: Importance correction to the log-weights; zero for most moves.
-        acceptance: Mean acceptance probability; one where nothing is rejected.
-        state: The move's own memory (a tuned scale, say), or ``()``.
+        log_correction: The importance correction of the log-weights; zero for most kernels.
+        acceptance: The mean acceptance probability; one if nothing is rejected.
+        state: The kernel's memory, such as a tuned scale, or ``()``.
     """
 
     values: Float[Array, "particle dim"]
@@ -609,49 +647,52 @@ def _any_number(dim: int, /) -> int:
 
 @runtime_checkable
 class KernelInit(Protocol):
-    """The memory a kernel starts with."""
+    """A function that returns the initial memory of a kernel."""
 
     def __call__(self, dim: int, /) -> PyTree:
-        """Return it, for a φ of ``dim`` weights."""
+        """Make the memory for a φ of ``dim`` weights."""
 
 
 @runtime_checkable
 class KernelStep(Protocol):
-    """One move of the whole cloud."""
+    """A function that moves the whole cloud once."""
 
     def __call__(self, key: PRNGKey, particles: Particles, target: Target, state: PyTree, /) -> Moved:
         """Move the particles.
 
         Args:
-            key: The randomness of this move.
+            key: The random key of this move.
             particles: The cloud, with its weights.
-            target: What the move may look at.
+            target: The densities and moments the move may use.
             state: The kernel's memory.
+
+        Returns:
+            The new positions, corrections, acceptance and memory.
         """
 
 
 class Kernel(NamedTuple):
-    """A Markov kernel on the whole cloud, with memory: what ``kernel=`` takes.
+    """A Markov kernel on the whole cloud, with memory.
 
     Attributes:
-        step: One move of the cloud.
-        init: The memory it starts with; none by default.
-        needs_normal_prior: Whether the move is right only where the prior is normal with
-            independent coordinates. Whoever takes both checks it (`require_suitable`).
-        needs_prior_variance: Whether the prior must have a variance.
-        keeps_target: Whether particles drawn from the target stay so. OHSMC can do without;
-            sequential Monte Carlo along a path cannot (`require_invariant`).
-        needs_batches: Whether it forgets as much as comes in, which with all rows in one batch is
-            everything.
-        learn: ``(pools, prior) -> step``, of a kernel that learns from the cloud: the same move with
-            what other particles say, the first of the pools to the first half of those that are moved,
-            the second to the second half. None where the kernel learns nothing.
-        batch_rate: Zero for a move after which the particles are reweighted by the batch. A move that
-            takes the batch in by itself gives its rate, in units of M/N: one if what it knows of
-            the other rows fades by (1 − M/N), a fifth if by (1 − M/(5 N)). `ohsmc` then neither
-            weights nor resamples.
-        fewest_particles: From the number of weights to how many particles it needs to be near the
-            posterior; `ohsmc` warns below that.
+        step: Moves the cloud once.
+        init: Returns the initial memory; empty by default.
+        needs_normal_prior: Whether the kernel is valid only for a normal prior with independent
+            coordinates. Algorithms check it (`require_suitable`).
+        needs_prior_variance: Whether the prior must have a finite variance.
+        keeps_target: Whether the kernel leaves its target invariant. OHSMC does not need it; sequential
+            Monte Carlo along a path does (`require_invariant`).
+        needs_batches: Whether the kernel forgets as much as a batch brings. With all rows in one batch
+            it would forget everything.
+        learn: For a kernel that learns from the cloud, ``(pools, prior) -> step``: the same move, in
+            which the first half of the moved particles learns from the first pool and the second half
+            from the second. None for other kernels.
+        batch_rate: Zero if the particles are reweighted by the batch after the move. A kernel that uses
+            the batch in its move gives its rate instead, in units of M/N: one if information on the
+            other rows decays by (1 − M/N), a fifth if by (1 − M/(5 N)). `ohsmc` then neither weights nor
+            resamples.
+        fewest_particles: Maps the number of weights to the number of particles the kernel needs to be
+            near the posterior. `ohsmc` warns below it.
     """
 
     step: KernelStep
@@ -670,15 +711,15 @@ class Kernel(NamedTuple):
 
 
 class ParticleKernel(NamedTuple):
-    """A Markov kernel on one particle, the log-density given at call time; see `from_mcmc`.
+    """A Markov kernel on one particle, given the log-density at each call; see `from_mcmc`.
 
-    The signatures are BlackJAX's, so that ``ParticleKernel(blackjax.nuts.init, step)`` is one, where
-    ``step`` is ``blackjax.nuts.build_kernel()`` with its parameters filled in.
+    The signatures are BlackJAX's: ``ParticleKernel(blackjax.nuts.init, step)`` is valid, where ``step``
+    is ``blackjax.nuts.build_kernel()`` with its parameters bound.
 
     Attributes:
-        init: ``(phi, log_density) -> state``; ``state.position`` is where the particle is.
-        step: ``(key, state, log_density) -> (state, info)``; ``info.acceptance_rate`` is read
-            where there is one.
+        init: ``(phi, log_density) -> state``; ``state.position`` is the particle.
+        step: ``(key, state, log_density) -> (state, info)``; ``info.acceptance_rate`` is used if
+            present.
     """
 
     init: Callable[[Phi, LogDensity], Any]
@@ -687,18 +728,22 @@ class ParticleKernel(NamedTuple):
 
 @runtime_checkable
 class Resampler(Protocol):
-    """A scheme that draws a new cloud from a weighted one."""
+    """A function that draws a new cloud from a weighted one."""
 
     def __call__(
         self, key: PRNGKey, particles: Particles, /
     ) -> tuple[Particles, Int[Array, " particle"]]:
-        """Return equally weighted (or still weighted) particles, and the index each one came from."""
+        """Return the new particles, often equally weighted, and the index of each one's parent."""
 
 
 class Posterior(NamedTuple):
-    """What training returns: ψ and weighted samples of φ given the data.
+    """The result of training: ψ and weighted samples of φ given the data.
 
     An ensemble has a leading member axis on every leaf, ``psi`` included.
+
+    Attributes:
+        psi: The deterministic parameters.
+        particles: The samples of φ and their log-weights.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -720,9 +765,9 @@ class Posterior(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        return _as_table("Posterior", self._told())
+        return _as_table("Posterior", self._facts())
 
-    def _told(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         weights = np.exp(np.asarray(self.particles.log_weights, float)).ravel()
         ess = 1.0 / np.square(weights / weights.sum()).sum()
         members = {"members": str(self.num_members)} if self.is_ensemble else {}
@@ -735,30 +780,30 @@ class Posterior(NamedTuple):
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether there is a member axis."""
+        """True if there is a member axis."""
         return self.particles.log_weights.ndim > 1
 
     @property
     def num_members(self) -> int:
-        """How many members the ensemble has; one where it is none."""
+        """Number of members of an ensemble; 1 if there is no member axis."""
         return self.particles.log_weights.shape[0] if self.is_ensemble else 1
 
     @property
     def num_particles(self) -> int:
-        """How many particles each member has."""
+        """Number of particles of each member."""
         return self.particles.log_weights.shape[-1]
 
 
 class ChainReport(NamedTuple):
-    """What `hmc` and `nuts` report.
+    """Diagnostics of `hmc` and `nuts`.
 
     Attributes:
-        r_hat: Split R-hat of each coordinate of φ; 1 where all halves of all chains agree.
+        r_hat: Split R-hat of each coordinate of φ; 1 if all halves of all chains agree.
         ess: Effective sample size of each coordinate.
         acceptance: Mean acceptance probability of each chain.
-        divergences: How many draws diverged, over all chains.
+        divergences: Number of divergent draws over all chains.
         step_size: The step size of each chain.
-        num_draws: How many draws of each chain were kept.
+        num_draws: Number of draws kept of each chain.
     """
 
     r_hat: Float[Array, "... dim"]
@@ -770,11 +815,11 @@ class ChainReport(NamedTuple):
 
 
 class LaplaceReport(NamedTuple):
-    """What `laplace` reports.
+    """Diagnostics of `laplace`.
 
     Attributes:
         log_evidence: Laplace's approximation of log p(y; ψ).
-        clipped: In how many directions the curvature was below the prior's, and taken for it.
+        clipped: Number of directions in which the curvature was below the prior's and replaced by it.
         gradient_norm: Length of the gradient at the mode, in units of the prior.
     """
 
@@ -784,11 +829,11 @@ class LaplaceReport(NamedTuple):
 
 
 class ImportanceReport(NamedTuple):
-    """What `importance_sampling` reports.
+    """Diagnostics of `importance_sampling`.
 
     Attributes:
         log_evidence: An estimate of log p(y; ψ).
-        ess: Effective sample size of the weighted draws of the prior.
+        ess: Effective sample size of the weighted draws from the prior.
     """
 
     log_evidence: Float[Array, "..."]
@@ -796,16 +841,16 @@ class ImportanceReport(NamedTuple):
 
 
 class TemperingReport(NamedTuple):
-    """What `tempered_smc` reports. Steps that were not needed hold NaN.
+    """Diagnostics of `tempered_smc`; steps that were not needed hold NaN.
 
     Attributes:
         log_evidence: An estimate of log p(y; ψ); NaN if the path stalled.
-        standard_error: Its standard error, from the ancestry of this one run.
+        standard_error: The standard error of ``log_evidence``, from the ancestry of this run.
         temperatures: The exponent of the likelihood after each step; 1 at the posterior.
         ess: Effective sample size at each step.
-        acceptance: Mean acceptance of the moves of each step.
-        shortfall: By how much the best particle of the stage before is denser than the new ones on
-            average, for each random weight.
+        acceptance: Mean acceptance probability of the moves of each step.
+        shortfall: The log-density of the best particle of the previous stage minus the mean over the new
+            ones, per random weight.
     """
 
     log_evidence: Float[Array, "..."]
@@ -817,96 +862,105 @@ class TemperingReport(NamedTuple):
 
     @property
     def arrived(self) -> Bool[Array, "..."]:
-        """Whether the path got to the posterior."""
+        """True if the path reached the posterior."""
         return jnp.isfinite(self.log_evidence)
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """A second stage: new samples of φ given *all* the data, at the ψ of the posterior it is given.
+    """A second stage: draws φ anew given all the data, at the ψ of a posterior.
 
-    Pure, and compiled by whoever calls it. The posterior it sees has no member axis.
+    It is a pure function that its caller compiles. Its posterior has no member axis.
     """
 
     def __call__(
         self, key: PRNGKey, model: Model, posterior: Posterior, batch: Batch, /
     ) -> tuple[Posterior, Report]:
-        """Return the new posterior and a report.
+        """Draw new samples of φ.
 
         Args:
-            key: The randomness of the sampler.
-            model: The model that was trained.
-            posterior: What the stage before found; its ψ is kept.
-            batch: All the training data.
+            key: The random key.
+            model: The trained model.
+            posterior: The posterior of the previous stage; its ψ is kept.
+            batch: All training data.
+
+        Returns:
+            The new posterior and a report.
         """
 
 
 @runtime_checkable
 class AlgorithmInit(Protocol):
-    """The state an algorithm starts with."""
+    """A function that returns the initial state of an algorithm."""
 
     def __call__(self, key: PRNGKey, /) -> Any: ...
 
 
 @runtime_checkable
 class AlgorithmStep(Protocol):
-    """One step of training."""
+    """A function that performs one step of training."""
 
     def __call__(self, key: PRNGKey, state: Any, batch: Batch, /) -> tuple[Any, Info]:
-        """Return the state after a batch, and what the step has to report.
+        """Update the state with a batch.
 
         Args:
-            key: The randomness of this step.
-            state: The state before it.
+            key: The random key of this step.
+            state: The state before the step.
             batch: Rows of data; ``batch.scale`` is N/M.
+
+        Returns:
+            The state after the step, and scalars to record.
         """
 
 
 @runtime_checkable
 class AlgorithmPosterior(Protocol):
-    """What an algorithm has learned so far."""
+    """A function that returns the posterior of a state."""
 
     def __call__(self, state: Any, /) -> Posterior: ...
 
 
 @runtime_checkable
 class AlgorithmFinish(Protocol):
-    """Second stages, run once after training."""
+    """A function that runs second stages once after training."""
 
     def __call__(
         self, key: PRNGKey, posterior: Posterior, batch: Batch, /
     ) -> tuple[Posterior, tuple[Report, ...]]:
-        """Return the final posterior and a report of each stage.
+        """Run the second stages.
 
         Args:
-            key: The randomness of the stages.
+            key: The random key of the stages.
             posterior: The best posterior of training.
-            batch: All the training data.
+            batch: All training data.
+
+        Returns:
+            The final posterior and a report of each stage.
         """
 
 
 @runtime_checkable
 class AlgorithmRestart(Protocol):
-    """How an algorithm continues from a posterior."""
+    """A function that continues an algorithm from a posterior."""
 
     def __call__(self, state: Any, posterior: Posterior, /) -> Any:
-        """Return the state with this posterior, of the same shapes, in it."""
+        """Put a posterior of the same shapes into the state."""
 
 
 class Algorithm(NamedTuple):
     """A training method: pure functions over explicit state.
 
     Attributes:
-        model: The model it trains.
-        init: The state it starts with.
-        step: One step on a batch. Shapes, dtypes and weak types of the state do not change.
-        posterior: What it has learned so far.
-        finish: Second stages, run once after training with the best posterior and all the data; None
-            if there is nothing left to do. See `two_stage`.
-        restart: How it continues from a posterior; None if a posterior does not say where to
-            continue. See `online.start`.
-        wants: What a step must be given: "all rows" (`fit` refuses batches), "batches" (`fit` warns of
-            all rows in one), or None for either.
+        model: The model to train.
+        init: Returns the initial state.
+        step: Updates the state with a batch. Shapes, dtypes and weak types of the state do not change.
+        posterior: Returns the posterior of a state.
+        finish: Runs second stages once after training, with the best posterior and all the data; None if
+            there are none. See `two_stage`.
+        restart: Continues from a posterior; None if a posterior does not determine the state. See
+            `online.start`.
+        wants: The rows a step needs: "all rows" (`fit` refuses batches), "batches" (`fit` warns if all
+            rows are in one), or None for either.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -939,12 +993,12 @@ class Leaf(NamedTuple):
     """One array of the parameter tree, without its values.
 
     Attributes:
-        path: The names on the way to it, joined by ``/``.
-        shape: Its shape.
-        dtype: Its dtype.
-        position: Its place in the order in which the network defines its weights.
-        fan_in: How many units feed each unit of a kernel; 1 for vectors and scalars.
-        ordered: Whether that order is known; trained dictionaries come back sorted by name.
+        path: The names that lead to the array, joined by ``/``.
+        shape: The shape of the array.
+        dtype: The dtype of the array.
+        position: The position of the array in the order in which the network defines its weights.
+        fan_in: The number of inputs of each unit of a kernel; 1 for vectors and scalars.
+        ordered: Whether ``position`` is known; trained dictionaries are often sorted by name.
 
     Example:
         >>> import partialbayes as pb
@@ -960,42 +1014,41 @@ class Leaf(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of weights in it."""
+        """Number of weights in the array."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def name(self) -> str:
-        """The last name of the path: ``kernel``, ``bias`` and so on."""
+        """Last name of the path, such as ``kernel`` or ``bias``."""
         return self.path.rpartition("/")[2]
 
     @property
     def layer(self) -> str:
-        """The path of the layer it belongs to."""
+        """Path of the layer that contains the array."""
         parent, separator, name = self.path.rpartition("/")
-        # A single array at the top, such as {"head": …}, is a layer of its own, unless its name
-        # says that it is part of one.
+        # A single array at the top, such as {"head": …}, is a layer, unless its name is that of a part.
         return parent if separator or name in WEIGHT_NAMES else name
 
     @property
     def is_floating(self) -> bool:
-        """Whether it holds floating-point numbers."""
+        """True if the array holds floating-point numbers."""
         return bool(jnp.issubdtype(self.dtype, jnp.floating))
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What φ and ψ consist of.
+    """The division of the parameters into φ and ψ.
 
     Attributes:
         leaves: Every array of the parameter tree, in flattening order, then the likelihood's
             latents.
-        masks: For each leaf, which of its weights are stochastic.
+        masks: For each leaf, a boolean array that is true for stochastic weights.
         dim: The length of φ.
-        flatten: ``params -> (phi, psi)``; latents take their starting values.
+        flatten: ``params -> (phi, psi)``; latents take their initial values.
         merge: ``(phi, psi) -> params``.
-        latents: ``phi -> {name: array}``, the likelihood's random parameters.
-        frozen: By path, the weights that are neither random nor trained: as the leaf, or flat where
-            only part of it is frozen. Integers and the like are always among them.
+        latents: ``phi -> {name: array}``, the random parameters of the likelihood.
+        frozen: The weights that are neither random nor trained, by path: with the shape of the leaf, or
+            flat if only part of the leaf is frozen. Integer weights are always frozen.
 
     Example:
         >>> import partialbayes as pb
@@ -1013,10 +1066,13 @@ class Split:
     frozen: Mapping[str, Array] = field(default_factory=dict)
 
     def describe(self, num_particles: int = 1000) -> str:
-        """A table of each weight's path, shape, count and side, and the memory particles take.
+        """Tabulate the path, shape, count and side of each weight, and the memory of the particles.
 
         Args:
-            num_particles: J, the number of particles to reckon with.
+            num_particles: Number of particles, for the memory estimate.
+
+        Returns:
+            The table as text.
 
         Example:
             >>> import jax, partialbayes as pb
@@ -1049,8 +1105,8 @@ class Split:
             for path, shape, count, side in rows
         ]
         rest = sum(leaf.size for leaf in self.leaves if trains(leaf)) - self.dim - kept
-        told = f", frozen: {kept}" if kept else ""
-        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights{told}")
+        constant = f", frozen: {kept}" if kept else ""
+        lines.append(f"phi: {self.dim} stochastic weights, psi: {rest} deterministic weights{constant}")
         # One log-weight goes with each particle.
         size = num_particles * (self.dim + 1) * jnp.dtype(jnp.result_type(float)).itemsize
         lines.append(f"{num_particles} particles take {_readable(size)}")
@@ -1067,7 +1123,7 @@ def _short(likelihood: Likelihood) -> str:
 
 
 def _as_table(title: str, facts: dict[str, str]) -> str:
-    """A small table, as a notebook shows it."""
+    """Format facts as a small HTML table for notebooks."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
         f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
@@ -1077,7 +1133,7 @@ def _as_table(title: str, facts: dict[str, str]) -> str:
 
 
 def trains(leaf: Leaf) -> bool:
-    """Whether a gradient can move it; integers, booleans and random keys stay as they are."""
+    """Return True if a gradient can update the leaf; integers, booleans and random keys are constant."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
@@ -1089,15 +1145,15 @@ def _readable(size: int) -> str:
 
 
 class Departure(NamedTuple):
-    """How far training has led from a pretrained network, on validation data where there are any.
+    """Comparison of a trained posterior with the pretrained network it started from.
 
     Attributes:
-        nlpd_before: Negative log predictive density of the network as it was.
-        nlpd_after: That of the posterior returned.
-        standard_error: Of the difference, from its spread over the rows.
-        distance: How far the predictions have moved: the mean total variation between the class
-            probabilities, or the root mean square shift of the mean in predictive standard deviations.
-        held_out: Whether the rows were validation data, or training data.
+        nlpd_before: Negative log predictive density of the pretrained network.
+        nlpd_after: Negative log predictive density of the posterior.
+        standard_error: Standard error of the difference, from its spread over the rows.
+        distance: The change of the predictions: the mean total variation between class probabilities, or
+            the root mean square shift of the mean in predictive standard deviations.
+        held_out: Whether the rows were validation data rather than training data.
 
     Example:
         >>> import partialbayes as pb
@@ -1113,23 +1169,23 @@ class Departure(NamedTuple):
 
     @property
     def is_worse(self) -> bool:
-        """Whether the result predicts worse, by more than two standard errors and 0.01 nats per row."""
+        """True if the posterior predicts worse by over two standard errors and 0.01 nats per row."""
         return not self.nlpd_after - self.nlpd_before <= max(2.0 * self.standard_error, 0.01)
 
 
 End: TypeAlias = Literal["epochs", "patience", "settled", "callback", "interrupt"]
-"""What ended a run."""
+"""The reason why a run ended."""
 
 
 class History(NamedTuple):
-    """What happened, step by step.
+    """The record of a training run.
 
     Attributes:
-        metrics: Every scalar of the algorithm's info, one value per step.
-        eval_steps: The steps after which validation was scored (counted from 1).
-        validation_nlpd: The score there; empty if there was no validation data.
+        metrics: Every scalar the algorithm reported, one value per step.
+        eval_steps: The steps, counted from 1, after which the validation data were scored.
+        validation_nlpd: The validation score at these steps; empty without validation data.
         best_step: The step whose posterior was returned.
-        departure: How the result compares with a pretrained network as it was; None for others.
+        departure: The comparison with the pretrained network; None if there was none.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -1146,9 +1202,9 @@ class History(NamedTuple):
     departure: Departure | None = None
 
     def __repr__(self) -> str:
-        return f"History({', '.join(f'{name} {value}' for name, value in self._told().items())})"
+        return f"History({', '.join(f'{name} {value}' for name, value in self._facts().items())})"
 
-    def _told(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         steps = max((len(values) for values in self.metrics.values()), default=0)
         scores = np.asarray(self.validation_nlpd)
         known = np.isfinite(scores).any()
@@ -1161,12 +1217,12 @@ class Fit(NamedTuple):
 
     Attributes:
         posterior: The best posterior, after the algorithm's second stage if it has one.
-        history: What happened, step by step.
-        noise: The likelihood's own parameters by name, in their own units, such as
-            ``noise["variance"]`` of a Gaussian: learned values, and posterior means of sampled ones.
-        reports: What the second stages have to say (`ChainReport`, `TemperingReport`, …), one each.
-        end: What ended the run: its ``"epochs"``, ``"patience"``, that it had ``"settled"``, a
-            ``"callback"``, or an ``"interrupt"`` (Ctrl-C).
+        history: The record of the run.
+        noise: The parameters of the likelihood by name, in their natural units, such as
+            ``noise["variance"]`` of a Gaussian. Sampled parameters give their posterior mean.
+        reports: The report of each second stage, such as a `ChainReport` or `TemperingReport`.
+        end: The reason why the run ended: ``"epochs"``, ``"patience"``, ``"settled"``, ``"callback"`` or
+            ``"interrupt"`` (Ctrl-C).
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -1185,25 +1241,25 @@ class Fit(NamedTuple):
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the run."""
+        """True if Ctrl-C ended the run."""
         return self.end == "interrupt"
 
     def __repr__(self) -> str:
         return f"Fit({self.history!r},\n    {self.posterior!r})"
 
     def _repr_html_(self) -> str:
-        return _as_table("Fit", self._told())
+        return _as_table("Fit", self._facts())
 
-    def _told(self) -> dict[str, str]:
+    def _facts(self) -> dict[str, str]:
         ended = {"interrupted": "yes"} if self.interrupted else {}
         own = {
             name: np.array2string(np.asarray(value), precision=4)
             for name, value in self.noise.items()
             if np.size(value) <= 4
         }
-        return {**self.history._told(), **self.posterior._told(), **own, **ended}
+        return {**self.history._facts(), **self.posterior._facts(), **own, **ended}
 
     @property
     def report(self) -> Report:
-        """The report of the last second stage; None if there was none."""
+        """Report of the last second stage; None if there was none."""
         return self.reports[-1] if self.reports else None

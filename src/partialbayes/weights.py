@@ -1,4 +1,4 @@
-"""Log-weights: normalize, reweight, effective sample size, weighted moments and quantiles."""
+"""Normalize and update log-weights, and compute weighted moments and quantiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ __all__ = [
 
 
 def uniform_log_weights(num_particles: int) -> Float[Array, " particle"]:
-    """Equal weights, log(1/J) each."""
+    """Return equal log-weights, log(1/J) each.
+
+    Args:
+        num_particles: J, the number of particles.
+
+    Returns:
+        The log-weights.
+    """
     return jnp.full(num_particles, -math.log(num_particles), jnp.result_type(float))
 
 
@@ -31,6 +38,10 @@ def reweight(
     particles: Particles, log_potentials: Float[Array, " particle"]
 ) -> tuple[Particles, Scalar]:
     """Multiply the weights by potentials G and normalize.
+
+    Args:
+        particles: The particles, with normalized log-weights.
+        log_potentials: The log-potential log G_j of each particle.
 
     Returns:
         The particles with log w_j ← log w_j + log G_j − log Σ_i w_i G_i, and the last term, the
@@ -42,31 +53,61 @@ def reweight(
 
 
 def effective_sample_size(log_weights: Float[Array, " particle"]) -> Scalar:
-    """1 / Σ_j w_j² for normalized weights: J when they are equal, 1 when one has it all."""
+    """Compute the effective sample size 1 / Σ_j w_j².
+
+    It is J for equal weights and 1 if one particle has all the weight.
+
+    Args:
+        log_weights: Normalized log-weights.
+
+    Returns:
+        The effective sample size.
+    """
     return jnp.exp(-jax.nn.logsumexp(2.0 * log_weights))
 
 
 def weighted_mean(particles: Particles) -> Float[Array, " dim"]:
-    """Σ_j w_j φ_j."""
+    """Compute the mean m = Σ_j w_j φ_j.
+
+    Args:
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The mean of each coordinate.
+    """
     return jnp.exp(particles.log_weights) @ particles.values
 
 
 def weighted_covariance(particles: Particles) -> Float[Array, "dim dim"]:
-    """Σ_j w_j (φ_j − m)(φ_j − m)ᵀ, the covariance of the cloud itself."""
+    """Compute the covariance Σ_j w_j (φ_j − m)(φ_j − m)ᵀ of the cloud.
+
+    Args:
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The covariance matrix.
+    """
     centered = particles.values - weighted_mean(particles)[None, :]
     return (centered * jnp.exp(particles.log_weights)[:, None]).T @ centered
 
 
 def weighted_variance(particles: Particles) -> Float[Array, " dim"]:
-    """The diagonal of `weighted_covariance`."""
+    """Compute the variance Σ_j w_j (φ_j − m)² of each coordinate.
+
+    Args:
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The variance of each coordinate, the diagonal of `weighted_covariance`.
+    """
     centered = particles.values - weighted_mean(particles)[None, :]
     return jnp.exp(particles.log_weights) @ jnp.square(centered)
 
 
 def cumulative(weights: Float[Array, " particle"]) -> Float[Array, " particle"]:
-    """Cumulative sums that never fall, and do not rise at a weight of zero.
+    """Compute cumulative sums that never decrease, and do not increase at a weight of zero.
 
-    Those of a long array, added in parallel and rounded, would do both.
+    Sums of a long array, added in parallel with rounding, may do both.
     """
     return jax.lax.cummax(jnp.where(weights > 0.0, jnp.cumsum(weights), 0.0))
 
@@ -74,7 +115,15 @@ def cumulative(weights: Float[Array, " particle"]) -> Float[Array, " particle"]:
 def weighted_quantile(
     particles: Particles, probabilities: Float[Array, " quantile"]
 ) -> Float[Array, "quantile dim"]:
-    """For each coordinate, the smallest value with cumulative weight at least p."""
+    """Compute weighted quantiles of each coordinate: the smallest value with cumulative weight ≥ p.
+
+    Args:
+        particles: The particles, with normalized log-weights.
+        probabilities: The levels p of the quantiles.
+
+    Returns:
+        The quantiles, one row per level.
+    """
 
     def one_coordinate(values: Float[Array, " particle"]) -> Float[Array, " quantile"]:
         order = jnp.argsort(values)

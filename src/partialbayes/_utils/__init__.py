@@ -1,4 +1,4 @@
-"""What every room may need: checks of arguments, atomic files, recipes, tools for jaxprs.
+"""Private tools for every room: argument checks, atomic files, recipes, jaxprs.
 
-Nobody's business outside the package. It may import `types` and `errors` alone.
+It may import `types` and `errors`.
 """

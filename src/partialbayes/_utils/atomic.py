@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all.
+"""Write files atomically.
 
-What is not finished yet has a name that ends in ``.part`` and tells which process writes it. A process
-that is killed leaves such a file behind; the next one that writes to the same place removes it.
+An unfinished file has a name that ends in ``.part`` and contains the id of its process. A process that
+is killed leaves it behind; the next one to write to the same path removes it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PART = ".part"
-_LONGEST = 100  # of the final name, in that of an unfinished file
+_LONGEST = 100  # characters of the final name in a temporary one
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file beside its final name, flush it to the disk, and rename it over that name.
+    """Write a file under a temporary name, flush it to disk, and rename it.
 
-    Whatever happens there is one whole file, the new one or the one before.
+    At any time the path holds one complete file, the new or the old one.
 
     Args:
-        path: The file; its folder is made if need be.
-        content: What to write.
-        mode: Who may read it, as far as the umask allows; the owner alone by default.
+        path: The file; its folder is created if needed.
+        content: The bytes to write.
+        mode: Permissions, restricted by the umask; only the owner may read by default.
 
     Raises:
-        OSError: The disk refused; it names the file, not what was to become it.
+        OSError: Writing failed; the error names ``path``.
     """
     temporary = None
     try:
@@ -54,7 +54,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 @contextmanager
 def unfinished_folder(path: Path) -> Iterator[Path]:
-    """A folder beside ``path`` to fill and rename; what is not renamed is removed in the end."""
+    """Make a temporary folder beside ``path`` to fill and rename; remove it if it was not renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     clear_unfinished(path)
     temporary = Path(tempfile.mkdtemp(_PART, unfinished_prefix(path), path.parent))
@@ -65,17 +65,17 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
 
 
 def unfinished_prefix(path: Path) -> str:
-    """How the names of this process's unfinished files for ``path`` begin."""
+    """Return the prefix of the names of this process's unfinished files for ``path``."""
     return f".{path.name[:_LONGEST]}.{os.getpid()}-{_machine()}."
 
 
 def is_unfinished(path: Path, name: str) -> bool:
-    """Whether ``name`` is that of an unfinished file for ``path``, of whatever process."""
+    """Return True if ``name`` is that of an unfinished file for ``path``, of any process."""
     return _writer(path, name) is not None
 
 
 def clear_unfinished(path: Path) -> None:
-    """Remove what processes that are dead by now left unfinished beside ``path``."""
+    """Remove unfinished files beside ``path`` whose processes have ended."""
     for entry in list(path.parent.iterdir()):
         writer = _writer(path, entry.name)
         if writer is None or writer[1] != _machine() or _is_alive(writer[0]):
@@ -85,10 +85,10 @@ def clear_unfinished(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Try whether a file could be made beside ``path``, before work is done for it.
+    """Check that a file can be created beside ``path``, before work is done for it.
 
     Raises:
-        OSError: It could not; the error names ``path``.
+        OSError: It cannot; the error names ``path``.
     """
     folder = path.parent
     while not folder.exists() and folder != folder.parent:
@@ -101,8 +101,8 @@ def require_writable(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Let one process or thread at a time into the block, where the system has such locks."""
+def hold_lock(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder inside the block, on systems that have such locks."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -117,14 +117,14 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def umask() -> int:
-    """What the process withholds from others in files that it makes."""
+    """Return the umask of the process."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a renaming itself durable, where the system allows it."""
+    """Flush a rename to disk, on systems that allow it."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -134,14 +134,14 @@ def flush_folder(folder: Path) -> None:
 
 
 def _writer(path: Path, name: str) -> tuple[int, str] | None:
-    """The process that an unfinished file for ``path`` is of, and its machine."""
+    """Return process id and machine of the writer of an unfinished file for ``path``, or None."""
     start = re.escape(f".{path.name[:_LONGEST]}.")
     match = re.fullmatch(rf"{start}(\d+)-([0-9a-f]{{8}})\.[^.]+{re.escape(_PART)}", name)
     return None if match is None else (int(match[1]), match[2])
 
 
 def _machine() -> str:
-    """What tells the processes of this machine, or container, from those of others."""
+    """Return a digest that identifies this machine or container."""
     space = ""
     with suppress(OSError):
         space = os.readlink("/proc/self/ns/pid")
@@ -150,7 +150,7 @@ def _machine() -> str:
 
 def _is_alive(process: int) -> bool:
     if os.name != "posix":
-        return True  # there is no harmless way to ask
+        return True  # no safe way to test
     try:
         os.kill(process, 0)
     except ProcessLookupError:

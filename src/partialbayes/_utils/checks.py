@@ -1,4 +1,4 @@
-"""Checks of arguments: each error names the argument, what was wrong and what to do."""
+"""Check arguments; each error names the argument, the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partialbayes._utils.forks import require_not_forked
 
 
 def require_positive(name: str, value: Any) -> None:
-    """Refuse numbers that are not positive and finite; traced values pass unchecked."""
+    """Require positive finite numbers; traced values are not checked."""
     if isinstance(value, jax.core.Tracer):
         return
     array = np.asarray(value)
@@ -22,20 +22,20 @@ def require_positive(name: str, value: Any) -> None:
 
 
 def require_probability(name: str, value: Any, remedy: str) -> None:
-    """Refuse numbers outside (0, 1); traced values pass unchecked."""
+    """Require numbers in (0, 1); traced values are not checked."""
     require_positive(name, value)
     if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) < 1):
         raise ValueError(f"{name} must be a probability below 1, not {value!r}; {remedy}")
 
 
 def require_positive_int(name: str, value: Any, remedy: str) -> None:
-    """Refuse anything but a whole number of at least one."""
+    """Require an integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}; {remedy}")
 
 
 def require_non_negative(name: str, value: Any) -> None:
-    """Refuse anything but one finite number of at least 0."""
+    """Require one finite number of at least 0."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float | np.number)
@@ -45,10 +45,10 @@ def require_non_negative(name: str, value: Any) -> None:
 
 
 def as_key(key: Key[Array, "*runs"] | int | np.integer) -> Key[Array, "*runs"]:
-    """Return a typed key, made from a whole number where one is given."""
+    """Return a typed key, made from an integer if one is given."""
     require_not_forked()
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
-        if not -(2**31) <= key < 2**32:  # JAX would drop the rest, and take 2⁴⁰ + 3 for 3
+        if not -(2**31) <= key < 2**32:  # JAX would keep only the low bits
             raise ValueError(f"key must be a whole number from -2**31 to 2**32 - 1, not {key!r}.")
         return jax.random.key(int(key))
     if not isinstance(key, jax.Array):
@@ -58,14 +58,14 @@ def as_key(key: Key[Array, "*runs"] | int | np.integer) -> Key[Array, "*runs"]:
         )
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         raise ValueError(
-            f"key must be a jax.random.key or a whole number, not an array of {key.dtype}; of a raw key "
-            "jax.random.wrap_key_data makes one."
+            f"key must be a jax.random.key or a whole number, not an array of {key.dtype}; "
+            "convert a raw key by jax.random.wrap_key_data."
         )
     return key
 
 
 def num_rows(name: str, tree: PyTree) -> int:
-    """The common length of the leading axis of every array in the tree."""
+    """Return the common length of the leading axis of all arrays."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
     if not shapes:
         raise ValueError(f"{name} holds no array; pass an array with one row per example.")
@@ -76,26 +76,25 @@ def num_rows(name: str, tree: PyTree) -> int:
         )
     lengths = {shape[0] for shape in shapes}
     if len(lengths) > 1:
-        raise ValueError(f"the arrays of {name} differ in length: {sorted(lengths)} rows.")
+        raise ValueError(
+            f"{name} has arrays that differ in length: {sorted(lengths)} rows; pass one row per example."
+        )
     if lengths == {0}:
         raise ValueError(f"{name} has no rows; at least one example is needed.")
     return shapes[0][0]
 
 
 def require_instance(name: str, value: Any, kind: type, remedy: str) -> None:
-    """Refuse an argument of another kind, where it is easily mistaken for one."""
+    """Require an instance of a type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.80}; {remedy}")
 
 
 def require_real(name: str, tree: PyTree) -> None:
-    """Refuse what NumPy would turn into numbers silently: masked entries, complex numbers, dates."""
+    """Reject masked entries, complex numbers and dates, which NumPy would convert silently."""
     for leaf in jax.tree.leaves(tree):
         if isinstance(leaf, np.ma.MaskedArray) and np.ma.is_masked(leaf):
-            raise ValueError(
-                f"{name} has masked entries, whose mask would be ignored; drop those rows or fill "
-                "the gaps by filled()."
-            )
+            raise ValueError(f"{name} has masked entries; drop those rows or fill them by filled().")
         dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype
         if np.issubdtype(dtype, np.complexfloating):
             raise ValueError(
@@ -104,13 +103,13 @@ def require_real(name: str, tree: PyTree) -> None:
             )
         if np.issubdtype(dtype, np.datetime64) or np.issubdtype(dtype, np.timedelta64):
             raise ValueError(
-                f"{name} must be numbers, not {dtype}; turn dates into numbers first, such as days "
-                "since the first of them."
+                f"{name} must be numbers, not {dtype}; convert dates to numbers first, such as days "
+                "since the first."
             )
 
 
 def require_numeric(name: str, tree: PyTree) -> None:
-    """Refuse what is not real numbers that JAX can hold: text, dates, gaps, huge integers."""
+    """Require real numbers that JAX can hold: no text, dates, masked entries or huge integers."""
     require_real(name, tree)
     for leaf in jax.tree.leaves(tree):
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
@@ -128,15 +127,15 @@ def _require_integers_fit(name: str, array: Any) -> None:
     for value in (array.min(), array.max()):
         if not held.min <= int(value) <= held.max:
             raise ValueError(
-                f"{name} holds the whole number {value}, which does not fit {held.dtype}, integers of "
-                "JAX; number identifiers from 0, or pass amounts as floats."
+                f"{name} holds the whole number {value}, which does not fit JAX's {held.dtype}; "
+                "number identifiers from 0, or pass amounts as floats."
             )
 
 
-def require_told_apart(name: str, tree: PyTree) -> None:
-    """Refuse columns whose values become one and the same in the precision of the device.
+def require_distinguishable(name: str, tree: PyTree) -> None:
+    """Reject columns whose values coincide in the precision of the device.
 
-    Such as 1e9 + z with z of order one: single precision has seven digits.
+    An example is 1e9 + z with z of order one: single precision has seven digits.
     """
     precision = np.finfo(jnp.result_type(float)).eps
     for leaf in jax.tree.leaves(tree):
@@ -150,13 +149,13 @@ def require_told_apart(name: str, tree: PyTree) -> None:
         if lost.any():
             column = int(np.argmax(lost))
             raise ValueError(
-                f"{name} lie between {low[column]!r} and {high[column]!r} in column {column}: in single "
-                "precision they are nearly the same. Subtract their mean first, in double precision."
+                f"{name} lie between {low[column]!r} and {high[column]!r} in column {column}, which "
+                "single precision hardly distinguishes; subtract their mean first, in double precision."
             )
 
 
 def require_finite(name: str, tree: PyTree, remedy: str) -> None:
-    """Refuse NaN and infinity, naming the first row that holds one; traced values pass unchecked."""
+    """Reject NaN and infinity, and name the first row with one; traced values are not checked."""
     for leaf in jax.tree.leaves(tree):
         if isinstance(leaf, jax.core.Tracer):
             continue
@@ -178,7 +177,7 @@ def require_finite(name: str, tree: PyTree, remedy: str) -> None:
 
 
 def as_float_arrays(tree: PyTree) -> PyTree:
-    """Arrays on the device; floating ones in JAX's default precision, others as they are."""
+    """Convert leaves to JAX arrays, floating ones to the default precision."""
 
     def convert(leaf: Any) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)

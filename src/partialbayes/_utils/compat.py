@@ -1,4 +1,4 @@
-"""What is private in JAX and used all the same: the one place that a new version of JAX can break.
+"""Wrap the private parts of JAX that the library uses, in one place.
 
 `tests/_utils/test_compat.py` tests each of them.
 """
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def is_jit(equation: Any) -> bool:
-    """Return whether an operation of a traced function is a call of a compiled one."""
+    """Return True if an operation of a jaxpr is a call of a jitted function."""
     return equation.primitive.name in ("jit", "pjit")
 
 
 def evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
-    """Return the results of one operation of a traced function."""
+    """Evaluate one operation of a jaxpr."""
     bound = equation.primitive.get_bind_params(equation.params)
-    # Older JAX gives the functions a primitive calls apart from its other parameters.
+    # Older JAX returns the called functions separately from the other parameters.
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
     results = equation.primitive.bind(*functions, *arguments, **params)
     return list(results) if equation.primitive.multiple_results else [results]
@@ -25,8 +25,8 @@ def evaluate(equation: Any, arguments: list[Any]) -> list[Any]:
 def detect_cluster(
     coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
 ) -> tuple[Any, Any, Any, Any]:
-    """Return address, number of processes, own number and devices: as given, or as JAX finds them."""
-    from jax._src.clusters import ClusterEnv  # JAX asks it too, but does not tell the address
+    """Return address, number of processes, process id and devices, as given or as JAX detects them."""
+    from jax._src.clusters import ClusterEnv  # the public function hides the address
 
     found: Any = ClusterEnv.auto_detect_unset_distributed_params(
         coordinator, num_processes, process_id, None, None, timeout
@@ -36,14 +36,14 @@ def detect_cluster(
 
 
 def distributed_store() -> Any:
-    """Return the store of keys and values that the processes of a run share."""
+    """Return the key-value store that the processes of a run share."""
     from jax._src.distributed import global_state  # the store needs no devices to work
 
     return global_state.client
 
 
 def is_tracing() -> bool:
-    """Return whether this is called inside a function that JAX is transforming."""
-    from jax._src.core import trace_state_clean  # there is no public way to ask
+    """Return True inside a function that JAX is transforming."""
+    from jax._src.core import trace_state_clean  # no public equivalent
 
     return not trace_state_clean()

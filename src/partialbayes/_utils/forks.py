@@ -1,4 +1,4 @@
-"""Processes made by a fork: the threads of JAX stay behind, and what needs them would wait for ever."""
+"""Detect forked processes, in which JAX would hang because its threads are not copied."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _used_by: int | None = None
 
 
 def require_not_forked() -> None:
-    """Note that this process computes with JAX; refuse one that was forked from one that did.
+    """Register this process as one that uses JAX; refuse a fork of such a process.
 
     Raises:
-        RuntimeError: The process is such a copy.
+        RuntimeError: The process was forked from one that had used JAX.
     """
     global _used_by
     if _used_by is None:
         _used_by = os.getpid()
     elif _used_by != os.getpid():
         raise RuntimeError(
-            "this process was forked from one that had computed with JAX, whose threads a fork does not "
-            "copy: it would hang. Start processes by multiprocessing.get_context('spawn') or joblib, or "
+            "this process was forked after JAX had been used, and would hang because a fork does not "
+            "copy JAX's threads. Start processes by multiprocessing.get_context('spawn') or joblib, or "
             "fork before the first computation."
         )

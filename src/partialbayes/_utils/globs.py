@@ -1,4 +1,4 @@
-"""Glob patterns over the paths of weights: ``*`` within a name, ``**`` for any number of names."""
+"""Match paths of weights by glob patterns: ``*`` within a name, ``**`` for any number of names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a glob."""
+    """Return True if a path matches a glob."""
 
     def match(names: list[str], globs: list[str]) -> bool:
         if not globs:
@@ -21,7 +21,7 @@ def matches(path: str, pattern: str) -> bool:
 
 
 def require_match(pattern: str, names: Sequence[str], argument: str = "stochastic") -> None:
-    """Refuse a pattern that matches none of the paths."""
+    """Require that a pattern matches at least one path."""
     if not any(matches(name, pattern) for name in names):
         raise ValueError(
             f"{argument}: the pattern {pattern!r} matches no weight; "
@@ -30,7 +30,7 @@ def require_match(pattern: str, names: Sequence[str], argument: str = "stochasti
 
 
 def nearest(pattern: str, names: Sequence[str]) -> str:
-    """The five paths most like a pattern, for an error."""
+    """List the five paths most similar to a pattern, for an error message."""
 
     def likeness(name: str) -> float:
         return difflib.SequenceMatcher(None, pattern, name).ratio()

@@ -1,9 +1,8 @@
-"""Run what does not depend on φ once, whatever the network.
+"""Evaluate the part of a function that does not depend on φ once.
 
-At fixed ψ (HMC, `refine`, prediction in chunks) the same function of φ is called many times, and
-the layers before the first stochastic one give the same activations every time.
-`partially_evaluate` traces the function, evaluates at once every operation that φ does not reach, and
-keeps the rest as a function of φ alone.
+At fixed ψ (HMC, `refine`, prediction in chunks) the same function of φ is called many times, and the
+layers before the first stochastic one give the same activations each time. `partially_evaluate` traces
+the function, evaluates all operations that do not depend on φ, and returns the rest as a function of φ.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ Result = TypeVar("Result")
 
 
 class _Slot(NamedTuple):
-    """Stands for a value that depends on φ: its place in the list of such values."""
+    """A placeholder for a value that depends on φ: its index in the list of such values."""
 
     place: int
 
 
 class _Operation(NamedTuple):
-    """One operation left for later: its inputs (values, or slots) and the slots it fills."""
+    """A postponed operation: its inputs (values or slots) and the slots of its outputs."""
 
     equation: Any
     inputs: list[Any]
@@ -34,14 +33,14 @@ class _Operation(NamedTuple):
 
 
 def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[[Any], Result]:
-    """The same function of φ, with everything that φ does not reach already computed.
+    """Evaluate everything in a function that does not depend on φ.
 
     Args:
-        function: A function of φ; whatever else it uses is in its closure.
-        phi: A φ, or its shape and dtype; only those are used.
+        function: A function of φ; other values are in its closure.
+        phi: A value of φ, or its shape and dtype; only these are used.
 
     Returns:
-        A function that gives the same results, differentiable and mappable over φ.
+        A function of φ with the same results, which can be differentiated and mapped over φ.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -61,7 +60,7 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
         if not any(isinstance(argument, _Slot) for argument in arguments):
             return evaluate(equation, arguments)
         if is_jit(equation):
-            return None  # look inside: part of a compiled function may still be free of φ
+            return None  # part of a jitted function may not depend on φ
         slots = [_Slot(counter[0] + place) for place in range(len(equation.outvars))]
         counter[0] += len(slots)
         tape.append(_Operation(equation, arguments, slots))
@@ -69,7 +68,7 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
 
     results = interpret(jaxpr, slots, postpone)
 
-    def staged(phi: Any) -> Result:
+    def remainder(phi: Any) -> Result:
         values: list[Any] = [None] * counter[0]
         values[: len(slots)] = jax.tree.leaves(phi)
 
@@ -82,7 +81,7 @@ def partially_evaluate(function: Callable[[Any], Result], phi: Any) -> Callable[
                 values[slot.place] = value
         return jax.tree.unflatten(treedef, [read(item) for item in results])
 
-    return staged
+    return remainder
 
 
 def interpret(
@@ -90,13 +89,13 @@ def interpret(
     inputs: Sequence[Any],
     rule: Callable[[Any, list[Any]], list[Any] | None],
 ) -> list[Any]:
-    """Go through the operations of a traced function, one by one.
+    """Evaluate a traced function operation by operation.
 
     Args:
         closed: The traced function.
-        inputs: Its arguments.
-        rule: Gives the results of an operation for its arguments; None for the usual ones, or to look
-            inside a compiled function.
+        inputs: The arguments of the function.
+        rule: Returns the results of an operation given its arguments, or None for the ordinary results.
+            For a call of a jitted function None interprets the operations inside.
 
     Returns:
         The results of the function.

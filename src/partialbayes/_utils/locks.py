@@ -1,4 +1,4 @@
-"""One process, or thread, at a time: a lock that dies with whoever holds it."""
+"""Lock a path for one process or thread; the lock ends with its holder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import TracebackType
 
 
 class FileLock:
-    """A lock on a name, kept by the system in a file beside it; a killed process holds none.
+    """A lock on a path, held by the operating system in a file beside it.
 
     Args:
-        path: What to lock; the lock's own file is ``.<name>.lock`` in the same folder.
+        path: The path to lock; the lock file is ``.<name>.lock`` in the same folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -20,7 +20,7 @@ class FileLock:
         self._handle: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock; False if another holds it. Where the disk knows no locks there is none."""
+        """Take the lock; return False if it is held. On disks without locks, always return True."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -33,14 +33,14 @@ class FileLock:
                 os.close(handle)
                 return True
             self._handle = handle
-            # The one before may have removed the file between the two calls above.
+            # The previous holder may have removed the file in between.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(self._path)):
                     return True
             self.release()
 
     def release(self) -> None:
-        """Give it back, and remove the file."""
+        """Release the lock and remove its file."""
         if self._handle is None:
             return
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ class FileLock:
         self._handle = None
 
     def __enter__(self) -> FileLock:
-        """Nothing more: `acquire` says whether it worked."""
+        """Return the lock, which `acquire` takes."""
         return self
 
     def __exit__(
@@ -59,7 +59,7 @@ class FileLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give it back."""
+        """Release the lock."""
         self.release()
 
 

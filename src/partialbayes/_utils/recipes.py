@@ -1,8 +1,8 @@
-"""How the ready-made parts of a model were made, as JSON, so that a saved model can be made again.
+"""Record how the ready-made parts of a model were built, as JSON, so that a saved model can be rebuilt.
 
-A builder marked by `serializable_builder` leaves on what it returns a *recipe*: its own name and its
-arguments. Only the names registered here can be made again from a file, so reading one runs nothing
-else. What has no recipe (a network or likelihood of the user's own) is passed in again at `load`.
+A builder decorated by `serializable_builder` attaches a *recipe* to its result: its name and its
+arguments. Only registered names can be rebuilt, so reading a file runs no other code. Parts without a
+recipe, such as a network of your own, are passed again to `load`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ _PLAIN = (bool, int, float, str, type(None))
 
 
 class _NoRecipeError(Exception):
-    """An argument that JSON cannot hold."""
+    """An argument cannot be written as JSON."""
 
 
 def serializable_builder(
     name: str,
 ) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
-    """Let a builder leave its recipe on what it returns.
+    """Make a builder attach its recipe to its result.
 
     Args:
-        name: What to call the builder in files; never to be changed.
+        name: The name of the builder in files; it must never change.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(builder: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
@@ -63,16 +66,16 @@ def serializable_builder(
 
 
 def serializable_argument(marker: Marker) -> Marker:
-    """Let a NamedTuple, such as `Learned`, be an argument in recipes."""
+    """Allow a NamedTuple, such as `Learned`, as an argument in recipes."""
     _MARKERS[marker.__name__] = marker
     return marker
 
 
 def make(recipe: str) -> Any:
-    """What a recipe describes.
+    """Build what a recipe describes.
 
     Raises:
-        ValueError: The recipe names something that this version does not have.
+        ValueError: The recipe contains a name that this version does not have.
     """
     return _decode({"recipe": json.loads(recipe)})
 
@@ -107,7 +110,7 @@ def _decode(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "marker" in value:
-        return _named(_MARKERS, value["marker"])(*(_decode(field) for field in value["fields"]))
+        return _look_up(_MARKERS, value["marker"])(*(_decode(field) for field in value["fields"]))
     if "array" in value:
         return np.asarray(value["array"])
     if "mapping" in value:
@@ -115,16 +118,21 @@ def _decode(value: Any) -> Any:
     if "function" in value:
         function = _activation(value["function"])
         if function is None:
-            raise ValueError(f"this version of partialbayes knows no activation {value['function']!r}.")
+            raise ValueError(
+                f"this version of partialbayes knows no activation {value['function']!r}; "
+                "use the version that saved it."
+            )
         return function
     recipe = value["recipe"]
-    builder = _named(_BUILDERS, recipe["builder"])
+    builder = _look_up(_BUILDERS, recipe["builder"])
     return builder(**{key: _decode(item) for key, item in recipe["arguments"].items()})
 
 
-def _named(known: Mapping[str, Any], name: str) -> Any:
+def _look_up(known: Mapping[str, Any], name: str) -> Any:
     if name not in known:
-        raise ValueError(f"this version of partialbayes does not know {name!r}.")
+        raise ValueError(
+            f"this version of partialbayes does not know {name!r}; use the version that saved it."
+        )
     return known[name]
 
 
@@ -140,5 +148,5 @@ _ACTIVATIONS = {
 
 
 def _activation(name: str) -> Any:
-    """Return an activation by its name; None if it is not one of those a file may name."""
+    """Return an activation by name; None if files may not contain it."""
     return _ACTIVATIONS.get(name)

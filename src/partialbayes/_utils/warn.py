@@ -1,4 +1,4 @@
-"""Bad news goes one way: a warning with a type, at the line of the user's that caused it."""
+"""Issue typed warnings at the user's line that caused them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the first line outside this package that led here.
+    """Warn at the first calling line outside this package.
 
     Args:
-        message: What is wrong, and what to do.
-        category: One of `partialbayes.errors`.
+        message: The problem and the remedy.
+        category: A warning of `partialbayes.errors`.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
@@ -23,5 +23,5 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def _is_ours(file: str) -> bool:
-    # The checker of types in the tests wraps our functions in code of its own.
+    # In the tests a type checker wraps our functions.
     return file.startswith((_PACKAGE, "<@beartype")) or "/jaxtyping/" in file

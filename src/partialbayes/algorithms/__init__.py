@@ -1,6 +1,6 @@
-"""Training methods: each learns ψ and the law of φ together, and returns an `Algorithm`.
+"""Training algorithms: each learns ψ and the law of φ together, and returns an `Algorithm`.
 
-It may import everything up to `samplers`.
+The room may import everything up to `samplers`.
 """
 
 from partialbayes.algorithms._backward_ohsmc import backward_ohsmc

@@ -1,20 +1,18 @@
-"""OHSMC with a backward kernel: a random walk whose bias the weights take back (Del Moral 2006).
+"""OHSMC with a backward kernel, whose weights correct the bias of a random walk (Del Moral 2006).
 
-A random walk K = N(φ, v I) leaves no target invariant. An SMC sampler on the targets γ_0, γ_1, …
-with any kernel K and any backward kernel L is right when the weights are multiplied by
-γ_n(φ') L(φ', φ) / (γ_{n−1}(φ) K(φ, φ')). A random walk is its own backward kernel, L = K, and
-what is left is
+A random walk K = N(φ, v I) leaves no target invariant. An SMC sampler on targets γ_0, γ_1, … with any
+kernel K and backward kernel L is valid if the weights are multiplied by γ_n(φ') L(φ', φ) / (γ_{n−1}(φ)
+K(φ, φ')). With L = K, a random walk, this leaves
 
-    resample    φ, log γ_{n−1}(φ) ← copies, w ← 1/J, where asked for
+    resample    φ, log γ_{n−1}(φ) ← copies, w ← 1/J, if due
     move        φ'_j ~ N(φ_j, v I)
     reweight    w_j ∝ w_j γ_n(φ'_j) / γ_{n−1}(φ_j)
     ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch_n | φ'_j; ψ))
 
-The targets are γ_0 = π and γ_n(φ) = π(φ; ψ_n) p(batch_n | φ; ψ_n)^{β_n N/M}, β_n rising to one over the
-warm-up. So the weights are those of the posterior *estimated from this batch*, with its noise; with
-all the data in one batch they are those of the posterior at the current ψ, and where ψ is kept fixed
-(``optax.set_to_zero()``) the product of the evidence increments is an unbiased estimate of its evidence.
-While ψ follows the particles, it is not.
+The targets are γ_0 = π and γ_n(φ) = π(φ; ψ_n) p(batch_n | φ; ψ_n)^{β_n N/M}, with β_n rising to one over
+the warm-up. The weights are thus those of the posterior estimated from this batch. With all data in one
+batch and fixed ψ (``optax.set_to_zero()``) the product of the evidence increments is an unbiased
+estimate of the evidence; while ψ is trained it is not.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ from partialbayes.weights import effective_sample_size, reweight
 
 
 class BackwardOhsmcState(NamedTuple):
-    """ψ with its optimizer; the particles, their log γ_{n−1}, and n."""
+    """ψ with its optimizer, the particles with their log γ_{n−1}, and the number of steps."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -65,25 +63,28 @@ def backward_ohsmc(
     resample: Resampler | None = None,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """OHSMC by random walk, debiased by its backward kernel.
+    """Train ψ by OHSMC with a random walk whose bias a backward kernel corrects.
 
-    With all the data in one batch the particles follow the posterior as ψ moves. With small
-    batches they follow what each batch says of it, which is noisy; `ohsmc` with the `transport`
-    kernel is then the better choice.
+    With all data in one batch the particles follow the posterior as ψ moves. With small batches they
+    follow its noisy estimate from each batch; `ohsmc` with the `transport` kernel is then the better
+    choice.
 
     Args:
-        model: What to train.
-        variance: Variance of the random walk, best near the posterior's over the number of
-            stochastic weights: the weights have to pay for larger moves.
-        num_particles: J, the number of samples of φ.
-        num_warmup: Steps over which the power of the likelihood rises from 0 to N/M.
-        resample: A scheme that copies particles (not `optimal_transport`);
+        model: The model to train.
+        variance: Variance of the random walk. Best near the posterior variance over the number of
+            stochastic weights, because larger moves make the weights uneven.
+        num_particles: Number J of samples of φ.
+        num_warmup: Number of steps over which the power of the likelihood rises from 0 to N/M.
+        resample: Resampling scheme that copies particles (not `optimal_transport`);
             ``when_ess_below(0.5)`` by default.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``variance`` is not positive, or ``num_particles`` or ``num_warmup`` no whole
-            number of at least 1.
+        ValueError: ``variance`` is not positive, or ``num_particles`` or ``num_warmup`` is not a
+            positive integer.
 
     Example:
         >>> import partialbayes as pb

@@ -1,11 +1,11 @@
-"""Methods made of methods: ensembles, and a second stage after a first.
+"""Combine algorithms: ensembles, and second stages.
 
-An ensemble is K independent runs of any method, in one vectorized program:
+An ensemble is K independent runs of an algorithm in one vectorized program:
 
     p(y | x) = (1/K) Σ_k Σ_j w_kj p(y | x, φ_kj; ψ_k)
 
-Every member has its own start and its own randomness, and sees the same batches. Two stages are any
-trainer for ψ, then any sampler of φ given all the data at the ψ̂ it found:
+Members have their own initial weights and random numbers, and the same batches. Two stages are a trainer
+for ψ, then a sampler of φ given all the data at the trained ψ̂:
 
     ψ̂ ← first stage,    φ_1..J ~ p(φ | y_1:N; ψ̂) by the second
 
@@ -36,23 +36,22 @@ from partialbayes.types import (
 
 
 def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
-    """Train K copies of a method at once and predict by their mixture.
+    """Train K copies of an algorithm at once and predict by their mixture.
 
-    Members differ by their keys: initial weights, particles, noise. A method without noise of its
-    own (`map_estimate`) therefore needs a network whose initial weights depend on the key; from one
-    fixed, pretrained network all its members would be the same. A deep ensemble is
-    ``ensemble(map_estimate(model), 5)``.
+    Members differ by their keys: initial weights, particles and noise. An algorithm without noise, such
+    as `map_estimate`, needs a network that draws new initial weights for each key; from one pretrained
+    network all members would be equal. A deep ensemble is ``ensemble(map_estimate(model), 5)``.
 
     Args:
-        algorithm: Any training method.
-        num_members: K, how many runs.
+        algorithm: Any training algorithm.
+        num_members: Number K of members.
 
     Returns:
-        A method whose posterior has a leading member axis on every leaf. What it reports is the
-        mean over members.
+        An algorithm whose posterior has a leading member axis on every leaf. Reported values are means
+        over members.
 
     Raises:
-        ValueError: ``num_members`` is not a whole number of at least 1.
+        ValueError: ``num_members`` is not a positive integer.
 
     Example:
         >>> import partialbayes as pb
@@ -76,12 +75,12 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
 
     def restart(state: Any, posterior: Posterior) -> Any:
         assert restart_member is not None
-        if not posterior.is_ensemble:  # of one run: all members go on from it
+        if not posterior.is_ensemble:  # of one run: all members continue from it
             return jax.vmap(restart_member, in_axes=(0, None))(state, posterior)
         own = jax.eval_shape(jax.vmap(algorithm.posterior), state).particles.log_weights
-        return jax.vmap(restart_member)(state, _by_member(posterior, num_members, own.ndim == 3))
+        return jax.vmap(restart_member)(state, _split_members(posterior, num_members, own.ndim == 3))
 
-    # A second stage, if there is one, goes through the members of a posterior by itself.
+    # A second stage handles the members of a posterior (`over_members`).
     return algorithm._replace(
         init=init,
         step=step,
@@ -90,14 +89,8 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
     )
 
 
-def _by_member(posterior: Posterior, num_members: int, nested: bool) -> Posterior:
-    """The posterior of each member along a leading axis: `_mixture`, taken back.
-
-    Args:
-        posterior: Of the ensemble, with one member axis.
-        num_members: K.
-        nested: Whether the members are ensembles themselves.
-    """
+def _split_members(posterior: Posterior, num_members: int, nested: bool) -> Posterior:
+    """Split the posterior of an ensemble into those of its members, the inverse of `mixture`."""
     count = posterior.num_members
     if count % num_members or (count != num_members and not nested):
         raise ValueError(
@@ -111,13 +104,13 @@ def _by_member(posterior: Posterior, num_members: int, nested: bool) -> Posterio
 
 
 def mixture(members: Posterior, num_members: int) -> Posterior:
-    """Posteriors along a leading axis as one, each with a share 1/K of the weight."""
+    """Combine posteriors along a leading axis into one, each with weight 1/K."""
     psi, (values, log_weights) = _one_axis(members)
     return Posterior(psi, Particles(values, log_weights - math.log(num_members)))
 
 
 def _one_axis(members: Posterior) -> Posterior:
-    """One member axis instead of two, where the members are ensembles themselves."""
+    """Merge two member axes into one, if the members are ensembles."""
     if members.particles.log_weights.ndim < 3:
         return members
     flat: Posterior = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), members)
@@ -125,15 +118,18 @@ def _one_axis(members: Posterior) -> Posterior:
 
 
 def two_stage(first: Algorithm | Model, sampler: Sampler) -> Algorithm:
-    """Train by ``first``, then sample φ again at the ψ it found.
+    """Train by one algorithm, then sample φ again at the trained ψ.
 
-    `fit` calls the sampler once, after training, with the best posterior and all the training
-    data; what it reports is the last of ``Fit.reports``. The history is that of the first stage.
+    After training, `fit` calls the sampler once with the best posterior and all training data. Its
+    report is the last of ``Fit.reports``. The history is that of the first stage.
 
     Args:
-        first: The trainer. If it has a second stage already, the new one comes after it. Or the model
-            of a pretrained network, which is taken as it is: nothing is trained, one epoch will do.
-        sampler: Such as ``hmc()``, ``nuts()`` or ``laplace()``.
+        first: The trainer; if it has a second stage, the new one comes after it. Or the model of a
+            pretrained network, which is used without training; one epoch is enough.
+        sampler: A sampler such as ``hmc()``, ``nuts()`` or ``laplace()``.
+
+    Returns:
+        The algorithm with a second stage, to pass to `fit`.
 
     Raises:
         ValueError: ``first`` is a model whose network is not pretrained.
@@ -144,7 +140,7 @@ def two_stage(first: Algorithm | Model, sampler: Sampler) -> Algorithm:
         >>> map_hmc = pb.two_stage(pb.map_estimate(model), pb.samplers.hmc())
     """
     if isinstance(first, Model):
-        first = _as_it_is(first)
+        first = _keep_constant(first)
     trainer = first
 
     def finish(key: PRNGKey, posterior: Posterior, batch: Batch) -> tuple[Posterior, tuple[Report, ...]]:
@@ -159,18 +155,18 @@ def two_stage(first: Algorithm | Model, sampler: Sampler) -> Algorithm:
 
 
 def at_weights(model: Model) -> Posterior:
-    """The network as it is: a posterior of one particle, at its weights."""
+    """Return the posterior of one particle at the weights of a pretrained network."""
     if not model.pretrained:
         raise ValueError(
-            "the network of this model is not pretrained, so its weights are no posterior; say that it "
-            "is, for example from_params(weights, apply, pretrained=True), or train it first."
+            "model has a network that is not pretrained; train it first, or mark its weights as "
+            "trained, for example from_params(weights, apply, pretrained=True)."
         )
     phi, psi = model.init(jax.random.key(0))
     return Posterior(psi, Particles(phi[None, :], jnp.zeros(1, phi.dtype)))
 
 
-def _as_it_is(model: Model) -> Algorithm:
-    """A trainer that leaves a pretrained network alone, and reports its loss."""
+def _keep_constant(model: Model) -> Algorithm:
+    """Build a trainer that keeps a pretrained network constant and reports its loss."""
     at_weights(model)
 
     def step(key: PRNGKey, state: Posterior, batch: Batch) -> tuple[Posterior, Info]:
@@ -183,10 +179,10 @@ def _as_it_is(model: Model) -> Algorithm:
 def over_members(
     sampler: Sampler, key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
 ) -> tuple[Posterior, Report]:
-    """Apply a sampler to each member of an ensemble, or to a posterior that is none.
+    """Apply a sampler to a posterior, or to each member of an ensemble.
 
-    The members keep the shares of the mixture they had. They go one after another: each has
-    chains enough of its own to fill the machine.
+    Members keep their weights in the mixture. They run one after another, because the chains of one fill
+    the machine.
     """
     model = of_density(model)
     if not posterior.is_ensemble:

@@ -1,4 +1,4 @@
-"""What the algorithms share: the start of a cloud, the step of an optimizer, rates, snapshots."""
+"""Share initial clouds, optimizer steps, rates and snapshot times between algorithms."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from partialbayes.types import Batch, Model, Params, Particles, Phi, PRNGKey, Ps
 from partialbayes.weights import uniform_log_weights
 
 Rate: TypeAlias = Callable[[Int[Array, ""], Batch], Scalar]
-"""``(step, batch) -> rate``."""
+"""A function ``(step, batch) -> rate``."""
 
 
 Tree = TypeVar("Tree")
 
-_START = 0.05  # of the scale of the weights
+_START = 0.05  # initial spread, relative to the scale of the weights
 
 
 def default_optimizer(
     optimizer: optax.GradientTransformation | None,
 ) -> optax.GradientTransformation:
-    """Return the optimizer given, or Adam at 0.01, so that it sees one tree whatever the algorithm.
+    """Return the optimizer, or Adam at 0.01, applied to the same tree in every algorithm.
 
-    The tree is ``Params(phi, psi)``: φ, or what stands for it, is None where particles carry it. Labels
-    and masks that freeze part of it for one algorithm then do so for all.
+    The tree is ``Params(phi, psi)``, with None as φ where particles carry it. Labels and masks that
+    freeze part of the tree then work for every algorithm.
     """
     inner = optax.with_extra_args_support(optax.adam(0.01) if optimizer is None else optimizer)
 
-    def seen(tree: Any) -> Any:
+    def as_params(tree: Any) -> Any:
         if isinstance(tree, Psi):
             return Params(None, tree)  # type: ignore[arg-type]
         return Params(getattr(tree, _beside_psi(tree)), tree.psi) if hasattr(tree, "psi") else tree
 
     def init(params: Any) -> optax.OptState:
-        return inner.init(seen(params))
+        return inner.init(as_params(params))
 
     def update(gradient: Any, state: Any, params: Any = None, **others: Any) -> tuple[Any, Any]:
-        updates, state = inner.update(seen(gradient), state, seen(params), **others)
+        updates, state = inner.update(as_params(gradient), state, as_params(params), **others)
         if isinstance(gradient, Psi):
             return updates.psi, state
         if hasattr(gradient, "psi"):
@@ -54,13 +54,13 @@ def default_optimizer(
 
 
 def _beside_psi(tree: Any) -> str:
-    """The name of what stands for φ in a pair, whichever of the two comes first."""
+    """Return the name of the field beside ``psi`` in a pair."""
     (name,) = (field for field in tree._fields if field != "psi")
     return str(name)
 
 
 def start_cloud(model: Model, key: PRNGKey, num_particles: int) -> tuple[Psi, Particles]:
-    """Return a fresh ψ and equally weighted particles: draws of the prior, or around trained weights."""
+    """Initialize ψ and equally weighted particles, from the prior or around trained weights."""
     key_start, key_draw = jax.random.split(key)
     phi, psi = model.init(key_start)
     if model.pretrained:
@@ -72,10 +72,11 @@ def start_cloud(model: Model, key: PRNGKey, num_particles: int) -> tuple[Psi, Pa
 
 
 def start_scale(model: Model, phi: Phi, psi: Psi) -> Float[Array, " dim"]:
-    """How far from trained weights particles start: near enough to predict as the network does.
+    """Compute the initial spread of particles around trained weights.
 
-    A twentieth of the smaller of two lengths: the prior's standard deviation, and the root mean square
-    of the random weights of the same array.
+    It is a twentieth of the smaller of two lengths: the standard deviation of the prior, and the root
+    mean square of the random weights of the same array. The particles then predict about as the network
+    does.
     """
     variance = model.prior_moments(psi).variance
     of_prior = jnp.where(jnp.isfinite(variance), jnp.sqrt(variance), 1.0)
@@ -83,7 +84,7 @@ def start_scale(model: Model, phi: Phi, psi: Psi) -> Float[Array, " dim"]:
     array_of = np.repeat(np.arange(len(sizes)), sizes)
     squares = jax.ops.segment_sum(jnp.square(phi), array_of, len(sizes))
     of_weights = jnp.sqrt(squares / np.maximum(sizes, 1))[array_of]
-    # An array of zeros says nothing of its scale.
+    # An array of zeros has no scale.
     return _START * jnp.where(of_weights > 0.0, jnp.minimum(of_prior, of_weights), of_prior)
 
 
@@ -93,13 +94,13 @@ def ascend(
     """Take one step of an optimizer up a gradient.
 
     Args:
-        optimizer: The Optax transformation; those descend, so the gradient is negated first.
-        gradient: The gradient of what is to be maximized.
-        state: The optimizer's state.
+        optimizer: Optax transformation. It descends, so the gradient is negated first.
+        gradient: Gradient of the objective to maximize.
+        state: State of the optimizer.
         psi: The parameters.
 
     Returns:
-        The new parameters and the optimizer's new state.
+        The new parameters and the new state of the optimizer.
     """
     updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, psi)
     moved: Tree = optax.apply_updates(psi, updates)
@@ -107,11 +108,7 @@ def ascend(
 
 
 def as_rate(rate: Any) -> Rate:
-    """A rate from what a user may write.
-
-    Args:
-        rate: A positive number; or an Optax schedule, called with the number of steps done.
-    """
+    """Convert a positive number, or an Optax schedule of the number of steps, to a rate."""
     if callable(rate):
         return lambda step, batch: jnp.asarray(rate(step), batch.scale.dtype)
     require_positive("rate", rate)
@@ -119,11 +116,11 @@ def as_rate(rate: Any) -> Rate:
 
 
 def require_delay(name: str, value: Any) -> None:
-    """Refuse anything but a whole number of steps, zero included."""
+    """Require a non-negative integer number of steps."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ValueError(f"{name} must be a whole number of steps, 0 or more, not {value!r}.")
 
 
 def is_due(steps: Int[Array, ""], delay: int, every: int) -> Bool[Array, ""]:
-    """Whether a snapshot is due now: ``delay + every`` steps in, and every so many from there."""
+    """Return True after ``delay + every`` steps, and every ``every`` steps from then on."""
     return (steps > delay) & ((steps - delay) % every == 0)

@@ -1,22 +1,20 @@
 """Extended Kalman filter: OHSMC with a normal law of φ in place of particles.
 
-φ ~ N(m, P), P = L Lᵀ. On each batch, with ℓ = log p(batch | φ; ψ), its gradient g and its information
-F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and R_n⁻¹ the
-curvature −∇² log p(y_n | outputs):
+φ ~ N(m, P), P = L Lᵀ. On each batch, let ℓ = log p(batch | φ; ψ) have the gradient g and the
+information F = Σ_n Jᵀ_n R_n⁻¹ J_n at m, where J_n is the Jacobian of the network's outputs for row n and
+R_n⁻¹ the curvature −∇² log p(y_n | outputs):
 
-    predict     P ← P + v I, or forget the share M/N of what is known in favor of the prior
+    predict     P ← P + v I, or forget the fraction M/N in favor of the prior
     update      P' = (P⁻¹ + F)⁻¹,  m' = m + P' g
     evidence    log p(batch) ≈ ℓ(m) + ½ gᵀ P' g − ½ log |I + P F|
     ascend      ψ ← optimizer(ψ, (N/M) E_{N(m', P')}[∇_ψ log p(batch | φ; ψ)])
 
-The gradient is Fisher's identity on the draws that stand for the law, through the network itself. That
-of the linearized evidence would be the same for linear outputs, but ψ can inflate it without bound
-where they are not, by making the outputs steep.
+The gradient uses Fisher's identity on draws of the law. The gradient of the linearized evidence is the
+same for linear outputs, but otherwise ψ can increase it without bound by making the outputs steep.
 
-For normal targets R_n is their covariance and this is the Kalman update with all rows and outputs of
-the batch at once, exact if the outputs are linear in φ. For Bernoulli, categorical and Poisson targets
-R_n⁻¹ is the covariance of the targets, singular for classes, but never to be inverted. It is a
-natural-gradient step on φ with information matrix P'⁻¹ (Ollivier 2018).
+For normal targets this is the Kalman update with all rows of the batch at once, exact if the outputs are
+linear in φ. For Bernoulli, categorical and Poisson targets R_n⁻¹ is the covariance of the targets. The
+update is a natural-gradient step on φ with information matrix P'⁻¹ (Ollivier 2018).
 """
 
 from __future__ import annotations
@@ -51,14 +49,14 @@ from partialbayes.weights import uniform_log_weights
 
 
 class Gaussian(NamedTuple):
-    """N(mean, L Lᵀ)."""
+    """The law N(mean, L Lᵀ)."""
 
     mean: Phi
     factor: Float[Array, "dim dim"]
 
 
 class EkfState(NamedTuple):
-    """ψ with its optimizer, the law of φ, and the standard draws that stand for it."""
+    """ψ with its optimizer, the law of φ, and the standard draws that represent it."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -76,21 +74,24 @@ def ekf(
 ) -> Algorithm:
     """Train ψ, and follow φ by an extended Kalman filter.
 
-    The posterior is N(m, P), given as ``num_particles`` equally weighted draws. Where they are more
-    than the stochastic weights, their mean and covariance are m and P exactly.
+    The posterior is N(m, P), represented by ``num_particles`` equally weighted draws. If these are more
+    than the stochastic weights, their mean and covariance equal m and P.
 
     Args:
-        model: What to train; its prior must be normal.
-        variance: Variance of a random walk before each batch. By default there is none, and the
-            filter forgets the share M/N of what it knows instead, as `forgetting` does, so that it
-            settles at the posterior.
-        covariance: Of the law of φ. "diagonal" keeps the diagonal of the precision, as mean-field
-            variational Bayes does: no correlations, and too small a variance where there are any.
-        num_particles: J, the number of draws.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        model: The model to train. Its prior must be normal.
+        variance: Variance of a random walk before each batch. By default the filter forgets the fraction
+            M/N of earlier information instead, as the kernel `forgetting` does, and converges to the
+            posterior.
+        covariance: Form of the covariance of φ. "diagonal" keeps the diagonal of the precision, as
+            mean-field variational Bayes does; variances are then too small if weights are correlated.
+        num_particles: Number J of draws.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: The prior is not normal, ``covariance`` is neither of the two, or ``variance``
+        ValueError: The prior is not normal, ``covariance`` is not "full" or "diagonal", or ``variance``
             is not positive.
 
     Example:
@@ -104,7 +105,9 @@ def ekf(
         raise ValueError(f'covariance must be "full" or "diagonal", not {covariance!r}.')
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     if not model.prior.normal:
-        raise ValueError("ekf follows φ by a normal law and needs a normal prior; use ohsmc otherwise.")
+        raise ValueError(
+            "model has another prior, but ekf needs a normal prior; use priors.normal(), or ohsmc."
+        )
     optimizer = default_optimizer(optimizer)
 
     def init(key: PRNGKey) -> EkfState:
@@ -129,7 +132,7 @@ def ekf(
 
         law, log_evidence = kalman_update(model, state.psi, batch, predicted)
         if covariance == "diagonal":
-            law = _without_correlations(law)
+            law = _drop_correlations(law)
         values = _particles(law, state.draws).values
         _, gradient = one_pass(model, values, state.psi, batch)
         ascent = gradient(jnp.full(num_particles, 1.0 / num_particles, values.dtype))
@@ -151,7 +154,7 @@ def ekf(
 
 
 def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[Gaussian, Scalar]:
-    """The law of φ after a batch, and the log-evidence of the batch."""
+    """Update the law of φ by a batch, and compute the log-evidence of the batch."""
 
     def log_likelihood(phi: Phi) -> Scalar:
         return model.log_likelihood(phi, psi, batch).sum()
@@ -171,10 +174,9 @@ def kalman_update(model: Model, psi: Psi, batch: Batch, law: Gaussian) -> tuple[
 def linearize(
     model: Model, psi: Psi, batch: Batch, phi: Phi
 ) -> tuple[Float[Array, "example output dim"], Float[Array, "example output output"]]:
-    """For each row, the Jacobian of what its likelihood depends on, and the curvature in that.
+    """Compute the Jacobian of each row's outputs and the curvature of its log-density in them.
 
-    That is the network's outputs, and the likelihood's own parameters where they are part of φ.
-    Where the log-density is not concave in them, its curvature is cut off at zero.
+    The outputs include the likelihood's parameters if they are in φ. Negative curvature is set to zero.
     """
     likelihood = model.likelihood
     example = jax.eval_shape(lambda: model.outputs(phi, psi, batch.inputs))
@@ -205,7 +207,7 @@ def _positive_part(
 
 
 def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
-    """Forget in favor of the prior, exactly; see the `forgetting` kernel."""
+    """Forget part of the law in favor of the prior, in closed form; see the `forgetting` kernel."""
     scale = jnp.sqrt(prior.variance)
     whitened = law.factor / scale[:, None]
     variance, axes = jnp.linalg.eigh(whitened @ whitened.T)
@@ -218,13 +220,13 @@ def _forget(law: Gaussian, prior: Moments, fraction: Scalar) -> Gaussian:
     )
 
 
-def _without_correlations(law: Gaussian) -> Gaussian:
+def _drop_correlations(law: Gaussian) -> Gaussian:
     precision = jnp.linalg.inv(law.factor @ law.factor.T)
     return law._replace(factor=jnp.diag(jax.lax.rsqrt(jnp.diagonal(precision))))
 
 
 def _standardize(draws: Float[Array, "particle dim"]) -> Float[Array, "particle dim"]:
-    """Draws with mean zero and covariance one exactly, where there are enough of them."""
+    """Transform draws to mean zero and covariance one, if there are more draws than dimensions."""
     num_particles, dim = draws.shape
     if num_particles <= dim:
         return draws

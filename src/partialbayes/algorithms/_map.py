@@ -2,7 +2,7 @@
 
     (φ, ψ) ← optimizer ascending (N/M) log p(batch | φ; ψ) + log π(φ; ψ)
 
-The plain way to train the same network, and the yardstick for everything else.
+It is the ordinary way to train the same network, and the baseline of the other methods.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class MapState(NamedTuple):
 
 
 def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None = None) -> Algorithm:
-    """Train φ and ψ as one point; the posterior is a single particle of weight one.
+    """Train φ and ψ as one point; the posterior is a single particle.
 
     Args:
-        model: What to train; a learned prior scale has no maximum here, and is warned of.
-        optimizer: Any Optax transformation; Adam at 0.01 by default.
+        model: The model to train. With a learned prior scale the objective has no maximum, which gives a
+            `NoMaximumWarning`.
+        optimizer: Optax transformation for φ and ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
@@ -52,8 +56,8 @@ def map_estimate(model: Model, *, optimizer: optax.GradientTransformation | None
     """
     if jax.tree.leaves(model.prior.init()):
         warn(
-            "the prior has a learned scale, and a single point of φ can always make it smaller: the "
-            "objective of MAP has no maximum. Fix the scale, or learn it by ohsmc, smc or VB.",
+            "model has a learned prior scale, with which the objective of MAP has no maximum; fix the "
+            "scale, or learn it by ohsmc, smc or VB.",
             NoMaximumWarning,
         )
     optimizer = default_optimizer(optimizer)

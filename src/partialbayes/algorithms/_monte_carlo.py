@@ -1,13 +1,12 @@
-"""Brute-force Monte Carlo: the marginal likelihood of ψ estimated by draws of the prior.
+"""Monte Carlo estimates of the marginal likelihood of ψ from draws of the prior.
 
-On each batch, with fresh φ_1..S ~ π(φ; ψ) and L_j = (N/M) log p(batch | φ_j; ψ), ascend in ψ one of
+On each batch, with new φ_1..S ~ π(φ; ψ) and L_j = (N/M) log p(batch | φ_j; ψ), ascend in ψ one of
 
     (1/S) Σ_j L_j                the paper's bound, E_π[Σ_n log p(y_n | φ; ψ)]
-    log (1/S) Σ_j exp L_j        the marginal likelihood itself, log E_π[Π_n p(y_n | φ; ψ)]
+    log (1/S) Σ_j exp L_j        the log marginal likelihood, log E_π[Π_n p(y_n | φ; ψ)]
 
-By Jensen the first is below the second, often far below, and its maximizer is another. The second
-is estimated without bias (before the logarithm) only from all the data at once: leave
-``batch_size`` alone.
+By Jensen's inequality the first is a lower bound of the second, often a loose one with another
+maximizer. The second is estimated without bias (before the logarithm) only from all data at once.
 """
 
 from __future__ import annotations
@@ -43,7 +42,13 @@ Objective = Callable[[Float[Array, " sample"]], Scalar]
 
 
 def expected_log_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
-    """The paper's bound: the mean over prior draws of log p(y | φ; ψ).
+    """Average log p(y | φ; ψ) over prior draws: the paper's bound.
+
+    Args:
+        log_likelihoods: The log-likelihood of each draw.
+
+    Returns:
+        The mean.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -54,7 +59,13 @@ def expected_log_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
 
 
 def log_expected_likelihood(log_likelihoods: Float[Array, " sample"]) -> Scalar:
-    """The log marginal likelihood: the logarithm of the mean of p(y | φ; ψ).
+    """Compute the logarithm of the mean of p(y | φ; ψ) over prior draws: the log marginal likelihood.
+
+    Args:
+        log_likelihoods: The log-likelihood of each draw.
+
+    Returns:
+        The logarithm of the mean likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -79,20 +90,23 @@ def monte_carlo(
     num_particles: int = 1000,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train ψ on draws of the prior; the posterior is such draws, weighted by the likelihood.
+    """Train ψ on draws of the prior, weighted by the likelihood.
 
-    During training the weights are those of the last batch, its likelihood raised to N/M; the
-    posterior that `fit` returns is fresh draws weighted by all the data, with the effective sample
-    size and the log-evidence in the report.
+    During training the weights are those of the last batch, with its likelihood to the power N/M. The
+    posterior that `fit` returns consists of new draws weighted by all the data; its effective sample
+    size and log-evidence are in the report.
 
     Args:
-        model: What to train.
+        model: The model to train.
         objective: `log_expected_likelihood`, or the paper's bound `expected_log_likelihood`.
-        num_particles: S, draws of the prior per step.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        num_particles: Number S of draws of the prior per step.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
+        ValueError: ``num_particles`` is not a positive integer.
 
     Example:
         >>> import partialbayes as pb
@@ -108,7 +122,7 @@ def monte_carlo(
 
     def step(key: PRNGKey, state: MonteCarloState, batch: Batch) -> tuple[MonteCarloState, Info]:
         def loss(psi: Psi) -> tuple[Scalar, tuple[Array, Array]]:
-            # Differentiated through the draws too: a learned prior scale moves them.
+            # A learned prior scale moves the draws, so they are differentiated too.
             values = model.sample_prior(key, psi, num_particles)
             terms = forward_pass(model, values, psi, batch)
             log_likelihoods = batch.scale * terms

@@ -1,16 +1,16 @@
-"""Poisson-debiased OHSMC: batches only, and yet the exact posterior, at toy sizes.
+"""Poisson-debiased OHSMC: unbiased likelihood estimates from batches, for a handful of rows.
 
 For one φ, with P ~ Poisson(λ) and independent batches S_1, …, S_P of M rows,
 
     E[ (e^λ / c) ∏_{i ≤ P} ((N/M) log p(y_{S_i} | φ; ψ) + log c) / λ ] = ∏_n p(y_n | φ; ψ).
 
-Each step draws particles from the prior and weights every one by such an estimate, with a P and
-batches of its own. The weighted particles then have the posterior of all the data as their law, and
-the mean weight is an unbiased estimate of the evidence. ψ ascends by Fisher's identity on a batch.
+Each step draws particles from the prior and weights each by such an estimate, with its own P and
+batches. The weighted particles then target the posterior given all data, and the mean weight is an
+unbiased estimate of the evidence. ψ ascends by Fisher's identity on a batch.
 
-Every factor must be positive, so c must exceed the worst case of p(y_S | φ)^{−N/M} over batches and
-particles, and the weights vary like e^{2 log c}: beyond a handful of rows no c is both large and
-small enough. It shows that the bias of OHSMC can be removed, not how to train.
+Every factor must be positive, so c must exceed the largest p(y_S | φ)^{−N/M} over batches and particles,
+while the weights vary like e^{2 log c}. Beyond a handful of rows no c satisfies both: the method shows
+that the bias of OHSMC can be removed, not how to train.
 """
 
 from __future__ import annotations
@@ -57,26 +57,26 @@ def poisson_ohsmc(
     num_particles: int = 1000,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train ψ with unbiased random weights of the particles; for a handful of rows only.
+    """Train ψ with unbiased random weights of the particles, for a handful of rows.
 
-    Give `fit` all the data at once (no ``batch_size``): the small batches are drawn inside, for each
-    particle. With a batch size, "all the data" above is that batch, to the power N/M.
+    Call `fit` without ``batch_size``: each particle draws its small batches from all the data. With a
+    batch size, that batch to the power N/M replaces all the data.
 
     Args:
-        model: What to train.
-        log_c: Logarithm of the constant c that keeps the factors positive. If it is too small the
-            run stops and says by how much.
-        intensity: λ, the mean number of batches per particle; best near log c plus the
-            log-likelihood of all the data.
-        subset_size: M, rows of a batch.
-        num_particles: J, the number of samples of φ.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        model: The model to train.
+        log_c: Logarithm of the constant c that keeps the factors positive.
+        intensity: Mean number λ of batches per particle; best near log c plus the log-likelihood of all
+            the data.
+        subset_size: Number M of rows of a batch.
+        num_particles: Number J of samples of φ.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``log_c`` or ``intensity`` is not positive, or a count is not a whole number of
-            at least 1.
-        TrainingDivergedError: From `fit`, where ``log_c`` turned out too small; it says by how
-            much.
+        ValueError: ``log_c`` or ``intensity`` is not positive, or a count is not a positive integer.
+        TrainingDivergedError: In `fit`: ``log_c`` is too small; the message names the amount.
 
     Example:
         >>> import partialbayes as pb
@@ -124,11 +124,11 @@ def poisson_ohsmc(
 
 
 class PoissonEstimates(NamedTuple):
-    """Logarithms of unbiased estimates of p(y_1:N | φ_j; ψ); NaN where a factor was not positive.
+    """Log-likelihood estimates of each particle; NaN where a factor was not positive.
 
     Attributes:
-        log_likelihoods: One per particle.
-        smallest_factor: The smallest of all (N/M) log p(y_S | φ_j; ψ) + log c that were drawn.
+        log_likelihoods: Logarithms of unbiased estimates of p(y_1:N | φ_j; ψ).
+        smallest_factor: The smallest (N/M) log p(y_S | φ_j; ψ) + log c that was drawn.
     """
 
     log_likelihoods: Float[Array, " particle"]
@@ -145,7 +145,7 @@ def poisson_estimates(
     intensity: float | Float[Array, ""],
     subset_size: int,
 ) -> PoissonEstimates:
-    """The estimate of the module's equation, for every particle."""
+    """Estimate the likelihood of every particle by the equation of this module."""
     num_particles = values.shape[0]
     key_counts, key_subsets = jax.random.split(key)
     counts = jax.random.poisson(key_counts, intensity, (num_particles,))
@@ -166,13 +166,13 @@ def poisson_estimates(
         terms = jnp.where(due, jnp.log(factors) - log_intensity, 0.0)
         return logarithms + terms, jnp.minimum(smallest, jnp.where(due, factors, jnp.inf).min())
 
-    # No factor at all is a product of one, and harmless: it counts as log c.
+    # Without factors the product is one.
     start = (jnp.full(num_particles, jnp.exp(log_intensity) - log_c, values.dtype), log_c)
     return PoissonEstimates(*jax.lax.fori_loop(0, counts.max(), multiply, start))
 
 
 def random_subset(key: PRNGKey, batch: Batch, size: int) -> Batch:
-    """Some rows of a batch, drawn without replacement among those that count, scaled up."""
+    """Draw rows of a batch without replacement among unmasked ones, and scale them up."""
     rows = batch.mask.shape[0]
     if size > rows:
         raise ValueError(f"subset_size is {size}, but there are only {rows} rows; use at most {rows}.")

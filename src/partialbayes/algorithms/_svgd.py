@@ -4,9 +4,9 @@ With U(φ, ψ) = (N/M) log p(batch | φ; ψ) + log π(φ; ψ), on each batch φ_
 
     v_i = (1/J) Σ_j [ k(φ_j, φ_i) ∇_φ U(φ_j, ψ) + ∇_{φ_j} k(φ_j, φ_i) ]
 
-and ψ the mean gradient (1/J) Σ_j ∇_ψ U(φ_j, ψ). The kernel is k(a, b) = exp(−|a − b|² / ℓ), with
-ℓ = median |φ_i − φ_j|² / log J over pairs. The first term pulls the particles to the mode, the
-second holds them apart. With few particles in many dimensions the spread falls short.
+and ψ the mean gradient (1/J) Σ_j ∇_ψ U(φ_j, ψ). The kernel is k(a, b) = exp(−|a − b|² / ℓ), with ℓ =
+median |φ_i − φ_j|² / log J over pairs. The first term attracts particles to the mode, the second repels
+them from each other. With few particles in many dimensions the spread is too small.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ def svgd(
     optimizer: optax.GradientTransformation | None = None,
     particle_optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train ψ by the mean gradient of particles that follow the Stein direction in φ.
+    """Train ψ and the particles by Stein variational gradient descent.
 
     Args:
-        model: What to train.
-        num_particles: J, at least 2; they start from the prior. A step costs J² kernel values.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        particle_optimizer: Any Optax transformation, for the particles; Adam at 0.01 by default.
+        model: The model to train.
+        num_particles: Number J of particles, at least 2, drawn from the prior. A step computes J² kernel
+            values.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+        particle_optimizer: Optax transformation for the particles; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
         ValueError: ``num_particles`` is below 2.
@@ -68,7 +72,7 @@ def svgd(
     """
     require_positive_int("num_particles", num_particles, "for example num_particles=100.")
     if num_particles < 2:
-        raise ValueError("num_particles must be at least 2 for svgd; one particle is map_estimate.")
+        raise ValueError("num_particles must be at least 2 for svgd; for one particle use map_estimate.")
     optimizer = default_optimizer(optimizer)
     particle_optimizer = default_optimizer(particle_optimizer)
 
@@ -100,14 +104,14 @@ def svgd(
 def stein_direction(
     values: Float[Array, "particle dim"], gradients: Float[Array, "particle dim"]
 ) -> Float[Array, "particle dim"]:
-    """The direction v of the module's equation, for given gradients ∇_φ U(φ_j)."""
+    """Compute the direction v of this module's equation for given gradients ∇_φ U(φ_j)."""
     num_particles = values.shape[0]
-    # Centered first: distances and the repulsion are differences, and a common offset would cost digits.
+    # Centered, because a common offset would lose digits in the differences.
     centered = values - values.mean(axis=0, keepdims=True)
     norms = jnp.sum(jnp.square(centered), axis=1)
     distances = jnp.maximum(norms[:, None] + norms[None, :] - 2.0 * centered @ centered.T, 0.0)
     median = jnp.median(distances[np.triu_indices(num_particles, 1)])
-    # Where most particles coincide any width will do; zero would divide by zero.
+    # If most particles coincide, any positive width will do.
     width = jnp.where(median > 0.0, median / np.log(num_particles), 1.0)
     kernel = jnp.exp(-distances / width)
     repulsion = (2.0 / width) * (kernel.sum(axis=1, keepdims=True) * centered - kernel @ centered)

@@ -4,9 +4,9 @@ On each batch, with φ_s = m + L ε_s for S standard normal ε_s, ascend in (m, 
 
     (1/S) Σ_s [(N/M) log p(batch | φ_s; ψ) + log π(φ_s; ψ) − log q(φ_s)],
 
-an unbiased estimate of the evidence lower bound; L is diagonal (mean field) or lower triangular.
-In log q the parameters of q are held constant ("sticking the landing"): this leaves the gradient
-unbiased, because the score has mean zero, and makes its noise vanish where q is the posterior.
+an unbiased estimate of the evidence lower bound. L is diagonal (mean field) or lower triangular. The
+parameters of q are constant in log q ("sticking the landing"): the gradient stays unbiased, because the
+score has mean zero, and its noise vanishes where q is the posterior.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Family(NamedTuple):
 
     Attributes:
         init: ``(mean, scale) -> q``.
-        sample: ``(q, noise) -> values``, one row each.
-        log_density: ``(q, values) ->`` one value a row.
+        sample: ``(q, noise) -> values``, row by row.
+        log_density: ``(q, values) ->`` one value per row.
     """
 
     init: Callable[[Phi, Phi], Any]
@@ -54,26 +54,26 @@ class Family(NamedTuple):
 
 
 class MeanField(NamedTuple):
-    """q(φ) = N(mean, diag(exp(2 log_scale)))."""
+    """The law q(φ) = N(mean, diag(exp(2 log_scale)))."""
 
     mean: Phi
     log_scale: Phi
 
 
 class FullRank(NamedTuple):
-    """q(φ) = N(mean, L Lᵀ), L = diag(exp(log_diagonal)) + the part of ``lower`` below the diagonal."""
+    """The law q(φ) = N(mean, L Lᵀ), L = diag(exp(log_diagonal)) + strictly lower part of ``lower``."""
 
     mean: Phi
     log_diagonal: Phi
     lower: Float[Array, "dim dim"]
 
     def factor(self) -> Float[Array, "dim dim"]:
-        """L."""
+        """Compute L."""
         return jnp.tril(self.lower, -1) + jnp.diag(jnp.exp(self.log_diagonal))
 
 
 class VariationalParams(NamedTuple):
-    """What is optimized: q, and ψ."""
+    """The parameters to optimize: those of q, and ψ."""
 
     q: MeanField | FullRank
     psi: Psi
@@ -97,21 +97,23 @@ def mean_field_vb(
 ) -> Algorithm:
     """Train q(φ) = N(m, diag(s²)) and ψ on the evidence lower bound.
 
-    Where the weights are correlated a posteriori its variances are too small: in a Gaussian
-    posterior one over the diagonal of the precision.
+    If the weights are correlated in the posterior, the variances are too small: for a Gaussian
+    posterior, one over the diagonal of its precision.
 
     Args:
-        model: What to train.
-        num_samples: S, draws of q per step.
-        num_particles: How many draws of q make the posterior.
-        initial_scale: Standard deviation q starts with, in units of the prior's; its mean starts
-            at the network's own starting weights.
-        optimizer: Any Optax transformation, for q and ψ together (`VariationalParams`); Adam at
-            0.01 by default.
+        model: The model to train.
+        num_samples: Number S of draws of q per step.
+        num_particles: Number of draws of q in the posterior.
+        initial_scale: Initial standard deviation of q, relative to that of the prior. The initial mean
+            is the initial weights of the network.
+        optimizer: Optax transformation for q and ψ together; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_samples`` or ``num_particles`` is not a whole number of at least 1, or
-            ``initial_scale`` not positive.
+        ValueError: ``num_samples`` or ``num_particles`` is not a positive integer, or ``initial_scale``
+            is not positive.
 
     Example:
         >>> import partialbayes as pb
@@ -132,16 +134,19 @@ def full_rank_vb(
     """Train q(φ) = N(m, L Lᵀ) and ψ on the evidence lower bound.
 
     Args:
-        model: What to train.
-        num_samples: S, draws of q per step.
-        num_particles: How many draws of q make the posterior.
-        initial_scale: Standard deviation q starts with, in units of the prior's; its mean starts
-            at the network's own starting weights.
-        optimizer: Any Optax transformation, for q and ψ together (`VariationalParams`); Adam at
-            0.01 by default.
+        model: The model to train.
+        num_samples: Number S of draws of q per step.
+        num_particles: Number of draws of q in the posterior.
+        initial_scale: Initial standard deviation of q, relative to that of the prior. The initial mean
+            is the initial weights of the network.
+        optimizer: Optax transformation for q and ψ together; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: As in `mean_field_vb`.
+        ValueError: ``num_samples`` or ``num_particles`` is not a positive integer, or ``initial_scale``
+            is not positive.
 
     Example:
         >>> import partialbayes as pb
@@ -159,7 +164,7 @@ def variational(
     initial_scale: float | Float[Array, ""],
     optimizer: optax.GradientTransformation | None,
 ) -> Algorithm:
-    """Variational Bayes with any reparameterized family."""
+    """Build variational Bayes with any reparameterized family."""
     require_positive_int("num_samples", num_samples, "for example num_samples=100.")
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive("initial_scale", initial_scale)

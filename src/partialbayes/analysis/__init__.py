@@ -1,4 +1,4 @@
-"""What to make of a trained model: refine its posterior, advise on its subset, hand it to ArviZ.
+"""Analyze a trained model: refine its posterior, compare random subsets, export to ArviZ.
 
 It may import everything up to `training`; `plots` and `reporting` build on it.
 """

@@ -1,14 +1,13 @@
-"""Which weights should be random? Try candidate subsets under one budget, and compare.
+"""Compare candidate subsets of random weights under one budget.
 
-All candidates run in the same two compiled programs. For that φ is as long as all the weights, and
-each candidate is a mask m of those it stands for,
+All candidates run in the same two compiled programs. For that φ is as long as all the weights, and each
+candidate is a mask m,
 
     weights = φ where m, ψ elsewhere.
 
-The other coordinates of φ go nowhere: they change neither predictions nor evidence. The price is
-that no layer counts as free of φ, so every layer runs for every particle. Random parts that are not
-among the weights (factors of products, coordinates along the path of training) have programs of their
-own.
+The other coordinates of φ change neither predictions nor evidence. The price is that every layer runs
+for every particle. Random parts that are not weights of the network (factors of products, coordinates
+along the path of training) have their own programs.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ from partialbayes.types import (
 )
 
 BESIDE = ("rank one", "low rank", "subspace")
-_DIRECTIONS = 5  # of the subspace, from twice as many snapshots of the second half of the MAP run
+_DIRECTIONS = 5  # of the subspace, from twice as many snapshots in the second half of the MAP run
 
 
 def advise(
@@ -81,46 +80,51 @@ def advise(
     key: Seed = 0,
     progress: bool | None = None,
 ) -> SubsetComparison:
-    """Try which weights of a network should be random, and recommend the fewest that do well.
+    """Compare subsets of random weights, and recommend the smallest one that predicts well.
 
-    Every candidate is trained by OHSMC with the same settings; then its particles are drawn anew
-    from the posterior of φ, as by `refine`, which also gives the evidence. Held-out rows are for the
-    comparison alone. The weights that single examples disagree about most, and those that a cheap
-    posterior is least certain of, are found at a MAP estimate, which is in the table too.
+    Each candidate is trained by OHSMC with the same settings. Then its particles are drawn again from
+    the posterior of φ, as by `refine`, which also estimates the evidence. Validation rows are used only
+    for the comparison. A MAP estimate is included as a baseline; gradients at it select the weights that
+    single examples disagree about most, and those with the largest posterior variance.
 
-    Beside subsets of the weights there are random parts that are new weights: factors of the matrix
-    products (`rank_one`; `low_rank` of rank one, B alone random), with a prior of scale 0.1 around the
-    network as it is, and the coordinates along the principal directions of the MAP estimate's path
-    (`subspace`). Each has a compiled program of its own.
+    Besides subsets of the weights there are candidates that are new weights: factors of the matrix
+    products (`rank_one`, and `low_rank` of rank one with only B random), with a prior of scale 0.1
+    around the network, and coordinates along the principal directions of the path of the MAP estimate
+    (`subspace`).
 
-    For networks of up to some ten thousand weights; all layers run for all particles.
+    The method is for networks of up to about ten thousand weights, because all layers run for all
+    particles.
 
     Args:
         network: The network.
         data: A pair ``(inputs, targets)``.
-        likelihood: By default guessed from the targets: normal with learned variance for
-            floating-point numbers, Bernoulli or categorical for whole ones.
-        candidates: Your own subsets by name, next to each layer, all biases and the ``top`` ones.
-        top: Numbers of single weights to try, those with the most variable gradient and the most
+        likelihood: The likelihood. By default chosen from the targets: normal with learned variance for
+            floating-point numbers, Bernoulli or categorical for integers.
+        candidates: Further subsets by name. Each layer, all biases and the ``top`` ones are always
+            included.
+        top: Numbers of single weights to try: those with the most variable gradient, and the most
             uncertain ones.
-        beside: Which new weights to try: ``"rank one"``, ``"low rank"``, ``"subspace"``. The first two
-            are left out where no weight enters one product directly, the last where training has fewer
-            than twenty steps.
-        prior: Of every weight that may be random, with fixed scales; standard normal by default.
-        validation: Held-out rows, a pair like ``data``; by default three tenths of ``data``.
-        epochs: As in `fit`, for each candidate.
-        batch_size: As in `fit`.
-        num_particles: J, in training and when they are drawn anew.
-        kernel: Of OHSMC; `random_walk` (0.01) by default.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        key: A ``jax.random.key`` or a whole number to make one from.
-        progress: Whether to show progress bars; by default on a terminal alone.
+        beside: New weights to try: ``"rank one"``, ``"low rank"``, ``"subspace"``. The first two are
+            left out if no weight enters a single product, the last if training has fewer than twenty
+            steps.
+        prior: Prior of every weight that may be random, with fixed scales; standard normal by default.
+        validation: Validation rows, a pair like ``data``; by default 30 % of ``data``.
+        epochs: Number of passes over the data for each candidate.
+        batch_size: Number of rows per step; all rows by default.
+        num_particles: Number J of particles, in training and when they are drawn again.
+        kernel: Kernel of OHSMC; ``random_walk(0.01)`` by default.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+        key: A ``jax.random.key``, or an integer seed.
+        progress: Whether to show progress bars; by default only on a terminal.
+
+    Returns:
+        The comparison, which prints as a Markdown table, with the recommended candidate.
 
     Raises:
-        ValueError: ``num_particles`` or an entry of ``top`` is no whole number of at least 1;
-            ``beside`` names something else; the prior has learned scales; or the data do not fit the
-            network or the likelihood.
         TypeError: ``network`` is not a `Network`.
+        ValueError: ``num_particles`` or an entry of ``top`` is not a positive integer, ``beside`` has an
+            unknown name, the prior has learned scales, or the data do not match the network or the
+            likelihood.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -138,8 +142,8 @@ def advise(
     every = partial_bnn(network, where(lambda leaf: leaf.is_floating), likelihood, prior)
     if jax.tree.leaves(every.prior.init()):
         raise ValueError(
-            "prior has learned scales, which weights that go nowhere would mislead; fix them, for "
-            "example normal(scale=0.5)."
+            "prior has learned scales, which advise does not support; use a fixed scale, for example "
+            "normal(scale=0.5)."
         )
     train, held_out = _split_rows(every, data, validation, key_rows)
     num_leaves = len(every.split.leaves) - len(likelihood.latents)
@@ -167,7 +171,7 @@ def advise(
         every=max(1, steps // (4 * _DIRECTIONS)),
     )
     path = fit(walk, train, key=key_map, **settings).posterior
-    point = jax.tree.map(lambda leaf: leaf[0], path)  # the last step; the others are snapshots before it
+    point = jax.tree.map(lambda leaf: leaf[0], path)  # the last step, followed by earlier snapshots
     point = point._replace(particles=point.particles._replace(log_weights=jnp.zeros(1)))
     params = every.split.merge(point.particles.values[0], point.psi.network)
     alone = -np.asarray(
@@ -211,7 +215,7 @@ def advise(
         algorithm = ohsmc(model, num_particles=num_particles, kernel=kernel, optimizer=optimizer)
         posterior = fit(algorithm, train, key=key_one, **settings).posterior
         log_densities, *evidence = _score(
-            partial(_given, algorithm), num_particles, key_two, masks[0], posterior, *batches
+            partial(_ignore_mask, algorithm), num_particles, key_two, masks[0], posterior, *batches
         )
         losses.append(-np.asarray(log_densities))
         evidences.append(Evidence(*evidence))
@@ -221,14 +225,14 @@ def advise(
     return recommend(named, np.stack(losses), evidences, seconds, changed_networks)
 
 
-def _given(algorithm: Algorithm, mask: Bool[Array, " weight"]) -> Algorithm:
+def _ignore_mask(algorithm: Algorithm, mask: Bool[Array, " weight"]) -> Algorithm:
     return algorithm
 
 
 def _new_weights(
     ways: Sequence[str], network: Network, model: Model, path: Posterior, data: Any
 ) -> dict[str, tuple[Network, str, PriorBuilder]]:
-    """Networks with new weights by name, the pattern of those that are random, and their prior."""
+    """Build networks with new weights by name, the pattern of random ones, and their prior."""
     inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[:1], data[0])
     kernels = product_weights(network, inputs)
     found: dict[str, tuple[Network, str, PriorBuilder]] = {}
@@ -263,20 +267,20 @@ def _split_rows(model: Model, data: Any, validation: Any, key: PRNGKey) -> tuple
     rows = num_rows("data", data)
     held_out = round(0.3 * rows)
     if not 1 < held_out < rows:
-        raise ValueError(f"data has only {rows} rows, too few to hold some out; pass validation=.")
+        raise ValueError(f"data has only {rows} rows, too few to set some aside; pass validation=.")
     order = np.asarray(jax.random.permutation(key, rows))
 
-    def rows_of(chosen: Int[np.ndarray, " row"]) -> Any:
+    def take_rows(chosen: Int[np.ndarray, " row"]) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], tuple(data))
 
-    return rows_of(order[held_out:]), rows_of(order[:held_out])
+    return take_rows(order[held_out:]), take_rows(order[:held_out])
 
 
 Tried = tuple[str, Subset, Bool[np.ndarray, " weight"]]
 
 
 def _selections(weights: Sequence[Leaf], given: Mapping[str, Selection] | None) -> dict[str, Selection]:
-    """Each layer, the biases, and the user's own, by name."""
+    """Collect each layer, the biases, and the user's subsets by name."""
     found: dict[str, Selection] = {
         name: _leaves(leaf for leaf in weights if leaf.layer == name) for name in layer_names(weights)
     }
@@ -285,7 +289,7 @@ def _selections(weights: Sequence[Leaf], given: Mapping[str, Selection] | None) 
         found["biases"] = _leaves(vectors)
     for name, selection in (given or {}).items():
         if name in found:
-            raise ValueError(f"candidates: {name!r} is tried anyway; give yours another name.")
+            raise ValueError(f"candidates: {name!r} is always included; use another name.")
         found[name] = selection
     return found
 
@@ -312,8 +316,8 @@ def _builder(
     kernel: Kernel | None,
     optimizer: optax.GradientTransformation | None,
 ) -> Callable[[Bool[Array, " weight"]], Algorithm]:
-    """From a mask to OHSMC on a model whose φ stands for the weights in it."""
-    # Bound to the weights as the network has them: a scale may depend on their layer.
+    """Build a function from a mask to OHSMC on a model with these weights random."""
+    # Bound to the weights of the network, because a scale may depend on their layer.
     bound = partial_bnn(network, where(lambda leaf: leaf.is_floating), gaussian(), prior)
 
     def build(mask: Bool[Array, " weight"]) -> Algorithm:
@@ -343,9 +347,9 @@ def _score(
     train: Batch,
     held_out: Batch,
 ) -> tuple[Float[Array, " example"], Float[Array, ""], Float[Array, ""]]:
-    """Held-out log-densities under the posterior of φ drawn anew, and the evidence with its error.
+    """Compute validation log-densities under newly drawn particles, and the evidence with its error.
 
-    Where the posterior was not reached, the densities are those of the particles as trained.
+    If tempering did not reach the posterior, the trained particles are used.
     """
     model = build(mask).model
     exact, report = tempered_smc(num_particles=num_particles)(key, model, posterior, train)
@@ -361,21 +365,21 @@ MAP = "none (MAP)"
 
 
 class Candidate(NamedTuple):
-    """What came of one subset.
+    """The result of one candidate subset.
 
     Attributes:
-        name: What it is called.
-        subset: The weights, for `partial_bnn`; None where no weight was random.
-        dim: How many weights.
-        nlpd: Negative log predictive density on the held-out rows; lower is better.
-        standard_error: Of it, over the held-out rows.
-        behind: How far its NLPD is above that of the best candidate.
-        behind_error: Standard error of that difference, row by row.
-        log_evidence: Of the training rows at the trained ψ, from particles drawn anew as in `refine`;
-            NaN for MAP, and where the posterior was not reached.
-        evidence_error: Its standard error, from the ancestry of that one run.
-        seconds: What it took here: its share of the training, and its own particles drawn anew.
-        network: The network that ``subset`` chooses from, where it is not the one that was given.
+        name: The name of the candidate.
+        subset: The weights, to pass to `partial_bnn`; None if no weight was random.
+        dim: Number of random weights.
+        nlpd: Negative log predictive density of the validation rows; lower is better.
+        standard_error: Standard error of ``nlpd`` over the validation rows.
+        behind: Difference of ``nlpd`` from that of the best candidate.
+        behind_error: Standard error of this difference, computed row by row.
+        log_evidence: Log-evidence of the training rows at the trained ψ, from newly drawn particles; NaN
+            for MAP, and if the posterior was not reached.
+        evidence_error: Standard error of ``log_evidence``, from the ancestry of its run.
+        seconds: Time in seconds: the share of training, and drawing the particles again.
+        network: The network to use with ``subset``, if it is not the given one.
 
     Example:
         >>> import partialbayes as pb
@@ -398,12 +402,12 @@ class Candidate(NamedTuple):
 
 
 class SubsetComparison(NamedTuple):
-    """What `advise` found; printing it gives a Markdown table.
+    """The result of `advise`; it prints as a Markdown table.
 
     Attributes:
-        rows: Every candidate, the best NLPD first, and MAP for comparison.
-        recommended: The candidate with the fewest weights whose NLPD is within one standard error
-            of the best, difference taken row by row.
+        rows: Every candidate, best NLPD first, including MAP.
+        recommended: The candidate with the fewest weights whose NLPD is within one standard error of the
+            best, for differences row by row.
 
     Example:
         >>> import partialbayes as pb
@@ -444,7 +448,7 @@ def recommend(
     seconds: Sequence[float],
     networks: Mapping[str, Network] = MappingProxyType({}),
 ) -> SubsetComparison:
-    """The table of all that was tried, from the negative log-densities of the held-out rows."""
+    """Rank the candidates by the negative log-densities of the validation rows."""
     nlpd = losses.mean(axis=1)
     random = np.array([subset is not None for _, subset, _ in named])
     usable = random & np.isfinite(nlpd)

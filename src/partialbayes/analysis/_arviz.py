@@ -1,8 +1,8 @@
-"""Hand a posterior to ArviZ, with its plots and diagnostics.
+"""Export a posterior to ArviZ.
 
-ArviZ knows draws of equal weight in chains. The chains of `hmc` and `nuts` stay what they are. Particles
-are no chain: they are resampled, in random order, into one row of draws, and every draw keeps the number
-and the weight of its particle, and of an ensemble its member.
+ArviZ expects equally weighted draws in chains. Chains of `hmc` and `nuts` are exported as they are.
+Particles are resampled, in random order, into one chain of draws; each draw records the index and weight
+of its particle, and its member in an ensemble.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
-from partialbayes.prediction._predict import posterior_of
+from partialbayes.prediction._predict import as_posterior
 from partialbayes.resampling import stratified_indices
 from partialbayes.types import Batch, ChainReport, Chunks, Fit, Model, Posterior, PRNGKey, Seed
 
@@ -33,24 +33,25 @@ def to_arviz(
     key: Seed = 0,
     chunks: Chunks | None = None,
 ) -> Any:
-    """Draws of φ as ArviZ holds them: ``InferenceData``, or from its version 1 a ``DataTree``.
+    """Export draws of φ to ArviZ, as ``InferenceData`` or, from version 1, a ``DataTree``.
 
     Args:
-        model: The model that was trained.
-        posterior: What `fit` returned, or a posterior. Chains are told from particles by the report of
-            the second stage, so pass the whole `Fit` where there were any.
-        data: A pair ``(inputs, targets)``; adds the groups log_likelihood, for ``arviz.loo``,
+        model: The trained model.
+        posterior: The result of `fit`, or a posterior. Only the report in a `Fit` distinguishes chains
+            from particles, so pass the `Fit` if there are chains.
+        data: A pair ``(inputs, targets)``; adds the groups log_likelihood (for ``arviz.loo``),
             posterior_predictive and observed_data.
-        num_draws: Of particles; as many as there are by default. Chains are not thinned.
-        key: A ``jax.random.key`` or a whole number to make one from.
-        chunks: How many draws (``particles``) to take at a time; all by default.
+        num_draws: Number of draws of particles; by default the number of particles. Chains are not
+            thinned.
+        key: A ``jax.random.key``, or an integer seed.
+        chunks: Number of draws (``particles``) to compute at a time; all by default.
 
     Returns:
-        The group posterior has a variable for every weight with a random entry, its path with dots;
-        sample_stats has the ``particle`` of each draw and its ``weight``.
+        The draws. The group posterior has a variable for every weight with a random entry, named by its
+        path with dots. The group sample_stats has the ``particle`` and ``weight`` of each draw.
 
     Raises:
-        ValueError: ``num_draws`` is not a whole number of at least 1, or the data do not fit.
+        ValueError: ``num_draws`` is not a positive integer, or the data do not match the model.
         ImportError: ArviZ is not installed.
 
     Example:
@@ -64,22 +65,22 @@ def to_arviz(
         (1, 10, 1, 5)
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next version at import
+        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next version on import
         import arviz
 
     key = as_key(key)
     key_resample, key_order, key_noise = jax.random.split(key, 3)
     chains = _num_chains(posterior)
-    posterior = posterior_of(posterior)
+    posterior = as_posterior(posterior)
     log_weights = posterior.particles.log_weights.ravel()
     if num_draws is not None:
-        require_positive_int("num_draws", num_draws, "or None for as many as there are particles.")
+        require_positive_int("num_draws", num_draws, "or None for the number of particles.")
     weights = jax.nn.softmax(log_weights)
     if chains > 1 or (chains == 1 and num_draws is None):
-        flat = _in_chains(log_weights.size, chains)
+        flat = _chain_indices(log_weights.size, chains)
     else:
         drawn = stratified_indices(key_resample, weights, num=num_draws or log_weights.size)
-        # Copies of a particle would stand side by side, and be read as a chain that does not move.
+        # Permuted, because neighboring copies of a particle would resemble a stuck chain.
         flat = np.asarray(jax.random.permutation(key_order, drawn))[None, :]
     num_chains, num_draws = flat.shape
     values = posterior.particles.values
@@ -90,14 +91,14 @@ def to_arviz(
     }
     if posterior.is_ensemble:
         stats["member"] = flat // posterior.num_particles
-    groups: dict[str, dict[str, Any]] = {"posterior": _by_path(model, phi), "sample_stats": stats}
+    groups: dict[str, dict[str, Any]] = {"posterior": _name_variables(model, phi), "sample_stats": stats}
     if data is not None:
         batch = as_batch(model, data, "data")
-        of_draws = _of_draws(
+        evaluated = _evaluate_draws(
             model, posterior, jnp.asarray(flat.ravel()), batch, key_noise, chunks or Chunks()
         )
         likelihoods, predicted = (
-            np.asarray(array).reshape(num_chains, num_draws, *array.shape[1:]) for array in of_draws
+            np.asarray(array).reshape(num_chains, num_draws, *array.shape[1:]) for array in evaluated
         )
         groups["log_likelihood"] = {"y": likelihoods}
         groups["posterior_predictive"] = {"y": predicted}
@@ -108,14 +109,14 @@ def to_arviz(
 
 
 def _num_chains(found: Posterior | Fit) -> int:
-    """How many chains the particles were drawn by; zero where they were not drawn by any."""
+    """Return the number of chains that drew the particles; zero if none did."""
     if not isinstance(found, Fit) or found.posterior.is_ensemble:
         return 0
     return int(found.report.acceptance.shape[-1]) if isinstance(found.report, ChainReport) else 0
 
 
-def _in_chains(total: int, chains: int) -> Any:
-    """The particles of each chain, in its order; as many of each as the shortest has."""
+def _chain_indices(total: int, chains: int) -> Any:
+    """Return the indices of the particles of each chain, in order, cut to the shortest chain."""
     chain = np.arange(total) * chains // total
     each = [np.flatnonzero(chain == one) for one in range(chains)]
     shortest = min(len(own) for own in each)
@@ -123,7 +124,7 @@ def _in_chains(total: int, chains: int) -> Any:
 
 
 @partial(jax.jit, static_argnames=("model", "chunks"))
-def _of_draws(
+def _evaluate_draws(
     model: Model,
     posterior: Posterior,
     chosen: Int[Array, " draw"],
@@ -131,7 +132,7 @@ def _of_draws(
     key: PRNGKey,
     chunks: Chunks,
 ) -> tuple[Array, Array]:
-    """Log-likelihood of every row, and a new target for it, by each of the draws."""
+    """Compute the log-likelihood of every row, and draw a new target for it, for each draw."""
     values, log_weights = posterior.particles
 
     def one(index: Array) -> Array:
@@ -146,8 +147,8 @@ def _of_draws(
     return likelihoods, drawn
 
 
-def _by_path(model: Model, phi: Any) -> dict[str, Any]:
-    """The random entries of each weight, in its shape where all of it is random."""
+def _name_variables(model: Model, phi: Any) -> dict[str, Any]:
+    """Return the random entries of each weight, in its shape if every entry is random."""
     variables, start = {}, 0
     for leaf, mask in zip(model.split.leaves, model.split.masks, strict=True):
         count = int(mask.sum())

@@ -28,8 +28,8 @@ from jaxtyping import PyTree
 from partialbayes._utils import recipes
 from partialbayes._utils.atomic import (
     flush_folder,
+    hold_lock,
     is_unfinished,
-    locked,
     require_writable,
     umask,
     unfinished_folder,
@@ -253,7 +253,7 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
                 os.replace(temporary, target)
             flush_folder(target.parent)
             return
-        with locked(target):
+        with hold_lock(target):
             used = _parsed(target).get("arrays")
             unused = ARRAYS[1] if used == ARRAYS[0] else ARRAYS[0]
             try:

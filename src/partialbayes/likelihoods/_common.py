@@ -1,4 +1,4 @@
-"""What the likelihoods share: shapes, checks of targets, independence over outputs, two heads."""
+"""Share shapes, checks of targets, independent outputs and two-headed outputs between likelihoods."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def squeeze_single(outputs: Array) -> Array:
 
 
 def sum_outputs(values: Float[Array, "example ..."]) -> Float[Array, " example"]:
-    """Sum over everything but the example axis."""
+    """Sum over all axes but the example axis."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
 
 def broadcast_per_output(value: Array, like: Array) -> Array:
-    """A number, or one per output, spread over every example."""
+    """Broadcast one number, or one per output, over the examples."""
     shape = (1,) * (like.ndim - value.ndim) + value.shape
     return jnp.broadcast_to(value.reshape(shape), like.shape)
 
 
 class Densities(NamedTuple):
-    """The two log-densities of a likelihood: of whole rows, and of their observed entries."""
+    """The log-densities of complete rows and of their observed entries."""
 
     log_density: Callable[[Any, Any], Float[Array, " example"]]
     observed_log_density: Callable[[Any, Any, Any], Float[Array, " example"]]
 
 
 def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> Densities:
-    """Both log-densities where the entries of a row are independent given the outputs."""
+    """Build both log-densities for entries that are independent given the outputs."""
 
     def log_density(parameters: Any, targets: Any) -> Float[Array, " example"]:
         return sum_outputs(entries(parameters, targets))
@@ -51,16 +51,16 @@ def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."
 
 
 def require_array(outputs: Any, likelihood: str) -> None:
-    """Refuse a network with several outputs where one array is needed."""
+    """Require a network with one array as output."""
     if not hasattr(outputs, "shape"):
         raise ValueError(
-            f"the network gives a {type(outputs).__name__}, but the {likelihood} likelihood needs one "
+            f"network returns a {type(outputs).__name__}, but the {likelihood} likelihood needs one "
             "array; for a mean and a variance head use heteroscedastic()."
         )
 
 
 def real_targets(targets: Any, shape: tuple[int, ...], likelihood: str) -> Array:
-    """Finite real targets of the given shape."""
+    """Validate finite real targets of a given shape."""
     array = np.asarray(targets)
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise ValueError(
@@ -73,22 +73,22 @@ def real_targets(targets: Any, shape: tuple[int, ...], likelihood: str) -> Array
 
 
 def shape_without_single(outputs: Any, likelihood: str) -> tuple[int, ...]:
-    """The shape of the targets that go with these outputs."""
+    """Return the shape of the targets for given outputs."""
     require_array(outputs, likelihood)
     return tuple(jax.eval_shape(squeeze_single, outputs).shape)
 
 
 def require_per_output(name: str, shape: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-    """Refuse a parameter that is neither one number nor one per output."""
+    """Require one number, or one per output."""
     if shape not in ((), outputs):
         raise ValueError(
             f"{name} has shape {shape} but the network has outputs of shape {outputs} per example; "
-            "give one number or one per output."
+            "pass one number or one per output."
         )
 
 
 def whole_numbers(targets: Any, likelihood: str, kind: str) -> Any:
-    """Targets that are whole numbers, in whatever dtype they came."""
+    """Validate integer targets of any dtype."""
     array = np.asarray(targets)
     if np.issubdtype(array.dtype, np.floating):
         require_finite("targets", array, MISSING_REMEDY)
@@ -112,7 +112,7 @@ def whole_numbers(targets: Any, likelihood: str, kind: str) -> Any:
 
 
 def match_shape(array: Any, shape: tuple[int, ...], likelihood: str) -> Any:
-    """Targets of the given shape, a single trailing axis dropped."""
+    """Validate the shape of targets, and drop a single trailing axis."""
     if array.shape == (*shape, 1):
         array = array[..., 0]
     if array.shape != shape:
@@ -124,16 +124,12 @@ def match_shape(array: Any, shape: tuple[int, ...], likelihood: str) -> Any:
 
 
 def two_heads(outputs: PyTree) -> tuple[Array, Array]:
-    """The middle and the raw spread, from one array (the middles first) or from a pair.
-
-    Args:
-        outputs: What the network gives.
-    """
+    """Split outputs into location and raw spread: one array with the locations first, or a pair."""
     if isinstance(outputs, tuple | list):
         if len(outputs) != 2:
             raise ValueError(
-                f"the network gives {len(outputs)} outputs; where it predicts the noise it must give a "
-                "pair, the mean and the spread."
+                f"network returns {len(outputs)} outputs; a network that predicts the noise must "
+                "return a pair, the mean and the spread."
             )
         middle, raw = outputs
     else:
@@ -142,22 +138,16 @@ def two_heads(outputs: PyTree) -> tuple[Array, Array]:
 
 
 def check_two_heads(outputs: Any, targets: Any, likelihood: str) -> Array:
-    """The targets, where there are two outputs for each of them.
-
-    Args:
-        outputs: The shapes of what the network gives.
-        targets: As the user has them.
-        likelihood: Its name, for the messages.
-    """
+    """Validate targets for a network with two outputs per target."""
     if hasattr(outputs, "shape") and (len(outputs.shape) < 2 or outputs.shape[-1] % 2):
         raise ValueError(
-            f"the network's outputs have shape {outputs.shape}; the {likelihood} likelihood "
-            "needs two for each target, the means first and then the spreads."
+            f"network has outputs of shape {outputs.shape}; the {likelihood} likelihood needs two "
+            "for each target, first the means and then the spreads."
         )
     middle, raw = jax.eval_shape(two_heads, outputs)
     if middle.shape != raw.shape:
         raise ValueError(
-            f"the network's two heads have shapes {middle.shape} and {raw.shape}; the mean and the "
-            "spread must have the same."
+            f"network has heads of shapes {middle.shape} and {raw.shape}; make mean and spread of "
+            "the same shape."
         )
     return real_targets(targets, shape_without_single(middle, likelihood), likelihood)

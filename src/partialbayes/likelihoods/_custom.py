@@ -1,4 +1,4 @@
-"""Any likelihood, from a function that gives one log-density per example."""
+"""Build a likelihood from a function that returns one log-density per example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partialbayes.types import Likelihood, PRNGKey
 
 
 class Custom(NamedTuple):
-    """The outputs of the network, and the likelihood's own parameters by name."""
+    """The outputs of the network and the parameters of the likelihood by name."""
 
     outputs: PyTree
     values: dict[str, Array]
@@ -32,23 +32,26 @@ def custom(
     probabilities: Callable[..., Array] | None = None,
     **parameters: Any,
 ) -> Likelihood:
-    """A likelihood of your own.
+    """Build a likelihood from your own functions.
 
     Args:
         log_density: ``(outputs, targets) ->`` one log-density per example.
-        mean: ``outputs ->`` predictive means; needed only to predict means.
-        variance: ``outputs ->`` predictive variances; needed only to predict.
-        sample: ``(key, outputs) -> targets``; needed only to draw predictive samples.
-        cdf: ``(outputs, targets) ->`` cumulative probabilities, entry by entry; without it,
-            quantiles come from samples.
-        probabilities: ``outputs ->`` class probabilities along the last axis, if the targets are
+        mean: ``outputs ->`` predictive means. Needed only to predict means.
+        variance: ``outputs ->`` predictive variances. Needed only to predict variances.
+        sample: ``(key, outputs) -> targets``. Needed only to draw predictive samples.
+        cdf: ``(outputs, targets) ->`` cumulative probabilities of each entry. Without it, quantiles are
+            estimated from samples.
+        probabilities: ``outputs ->`` class probabilities along the last axis. Pass it if the targets are
             classes.
-        **parameters: Positive parameters, numbers or `learned` or `sampled`; all these functions
-            get their values by name.
+        **parameters: Positive parameters: numbers, `learned` or `sampled`. All functions above get their
+            values as keyword arguments.
+
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: From `fit`, where ``log_density`` does not give one number per example; from
-            `predict`, where a function that is asked for was not given.
+        ValueError: In `fit`: ``log_density`` does not return one number per example. In `predict`: a
+            function that is needed was not passed.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -60,10 +63,10 @@ def custom(
     """
     own = parameter_dict({name: as_parameter(name, value) for name, value in parameters.items()})
 
-    def given(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
+    def need(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
         if function is None:
             raise ValueError(
-                f"this custom likelihood cannot predict: it was given no {name}; pass "
+                f"custom likelihood cannot predict: it was given no {name}; pass "
                 f"custom(..., {name}=...)."
             )
         return function
@@ -76,13 +79,13 @@ def custom(
         return jnp.where(rows, density(parameters, targets), 0.0)
 
     def draw(key: PRNGKey, parameters: Custom) -> PyTree:
-        return given("sample", sample)(key, parameters.outputs, **parameters.values)
+        return need("sample", sample)(key, parameters.outputs, **parameters.values)
 
     def cumulative(parameters: Custom, targets: Array) -> Array:
-        return given("cdf", cdf)(parameters.outputs, targets, **parameters.values)
+        return need("cdf", cdf)(parameters.outputs, targets, **parameters.values)
 
-    def of_classes(parameters: Custom) -> Array:
-        return given("probabilities", probabilities)(parameters.outputs, **parameters.values)
+    def class_probabilities(parameters: Custom) -> Array:
+        return need("probabilities", probabilities)(parameters.outputs, **parameters.values)
 
     def check(outputs: Any, targets: Any) -> PyTree:
         require_finite("targets", targets, MISSING_REMEDY)
@@ -94,7 +97,7 @@ def custom(
         if jnp.shape(result) != (rows,):
             raise ValueError(
                 f"log_density of the custom likelihood gives shape {jnp.shape(result)} for {rows} "
-                f"examples; it must give one number per example, shape ({rows},)."
+                f"examples; it must return one number per example, shape ({rows},)."
             )
         return arrays
 
@@ -102,14 +105,14 @@ def custom(
         init=own.init,
         parameters=lambda outputs, learned, latent: Custom(outputs, own.values(learned, latent)),
         log_density=density,
-        mean=lambda parameters: given("mean", mean)(parameters.outputs, **parameters.values),
-        variance=lambda parameters: given("variance", variance)(parameters.outputs, **parameters.values),
+        mean=lambda parameters: need("mean", mean)(parameters.outputs, **parameters.values),
+        variance=lambda parameters: need("variance", variance)(parameters.outputs, **parameters.values),
         sample=draw,
         check=check,
         latents=own.latents,
         observed_log_density=observed_density,
         values=own.values,
         cdf=None if cdf is None else cumulative,
-        probabilities=None if probabilities is None else of_classes,
+        probabilities=None if probabilities is None else class_probabilities,
         kind="real" if probabilities is None else "class",
     )

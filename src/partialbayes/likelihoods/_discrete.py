@@ -25,21 +25,25 @@ from partialbayes.types import Latent, Likelihood, LikelihoodParameters, Paramet
 
 @serializable_builder("likelihoods.bernoulli")
 def bernoulli(temperature: Any = 1.0) -> Likelihood:
-    """Y ∈ {0, 1} with log-odds f(x), independent over outputs.
+    """Model binary targets y ∈ {0, 1} with log-odds f(x), independent over outputs.
 
-    log p(y | f) = y f / T − log(1 + e^{f / T}).
+    The log-density is log p(y | f) = y f / T − log(1 + e^{f / T}).
 
     Args:
-        temperature: T, as in `categorical`.
+        temperature: The temperature T by which logits are divided: a positive number, or
+            ``learned(start)`` to learn it in ψ.
+
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive; or, from `fit`: targets other than 0 and 1.
+        ValueError: ``temperature`` is not positive. In `fit`: targets are not 0 and 1.
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.bernoulli()
+        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", pb.bernoulli())
     """
-    divide, init, latents, values = _tempered(temperature)
+    divide, init, latents, values = _divide_by_temperature(temperature)
 
     def entries(logits: Array, targets: Array) -> Array:
         # log σ(z) for y = 1 and log σ(−z) for y = 0.
@@ -74,32 +78,37 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
 
 @serializable_builder("likelihoods.categorical")
 def categorical(temperature: Any = 1.0) -> Likelihood:
-    """Y ∈ {0, …, C−1} with class logits f(x), along the last axis of the outputs.
+    """Model class labels y ∈ {0, …, C−1} with logits f(x) along the last axis of the outputs.
 
-    log p(y | f) = f_y / T − log Σ_c e^{f_c / T}.
+    The log-density is log p(y | f) = f_y / T − log Σ_c e^{f_c / T}.
 
-    Outputs of shape (n, classes) go with labels of shape (n,); further axes between the two are
-    further labels, independent of each other.
+    Outputs of shape (n, classes) match labels of shape (n,). Axes in between are further labels,
+    independent of each other.
 
     Args:
-        temperature: T: a positive number, or ``learned(start)`` to learn it, inside ψ. Above one the
-            probabilities are less sure than the logits say.
+        temperature: The temperature T by which logits are divided: a positive number, or
+            ``learned(start)`` to learn it in ψ. Above one the probabilities are less confident.
+
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive; or, from `fit`: labels outside 0 … C−1, or fewer
-            than two outputs.
+        ValueError: ``temperature`` is not positive. In `fit`: labels are outside 0 … C−1, or there are
+            fewer than two outputs.
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.categorical()
+        >>> model = pb.partial_bnn(pb.mlp([4, 20, 3]), "layers/0/**", pb.categorical())  # three classes
     """
-    divide, init, latents, values = _tempered(temperature)
+    divide, init, latents, values = _divide_by_temperature(temperature)
 
     def entries(
         logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
     ) -> Float[Array, "example *rest"]:
         is_chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=bool)
-        chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)  # a gather's gradient is a slow scatter
+        chosen = jnp.where(is_chosen, logits, 0.0).sum(
+            axis=-1
+        )  # the gradient of a gather is a slow scatter
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
     densities = independent_outputs(entries)
@@ -112,7 +121,7 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         require_array(outputs, "categorical")
         if len(outputs.shape) < 2 or outputs.shape[-1] < 2:
             raise ValueError(
-                f"the network's outputs have shape {outputs.shape}; the categorical likelihood needs "
+                f"network has outputs of shape {outputs.shape}; the categorical likelihood needs "
                 "(examples, classes) with at least two classes. For one logit use bernoulli()."
             )
         array = whole_numbers(targets, "categorical", "integer class labels")
@@ -138,19 +147,19 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
 
 @serializable_builder("likelihoods.poisson")
 def poisson() -> Likelihood:
-    """Y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
+    """Model counts y ∈ {0, 1, 2, …} with log-rate f(x), independent over outputs.
 
-    log p(y | f) = y f − e^f − log y!.
+    The log-density is log p(y | f) = y f − e^f − log y!.
 
-    Args:
-        variance: There is none, it equals the mean; an error says so.
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: From `fit`: targets that are not counts from 0 up.
+        ValueError: In `fit`: targets are not counts from 0 up.
 
     Example:
         >>> import partialbayes as pb
-        >>> likelihood = pb.likelihoods.poisson()
+        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", pb.likelihoods.poisson())
     """
 
     def entries(log_rates: Array, targets: Array) -> Array:
@@ -168,7 +177,9 @@ def poisson() -> Likelihood:
         array = whole_numbers(targets, "Poisson", "integer counts")
         array = match_shape(array, shape_without_single(outputs, "Poisson"), "Poisson")
         if array.min() < 0:
-            raise ValueError(f"targets must be counts from 0 up, but one is {array.min()}.")
+            raise ValueError(
+                f"targets must be counts from 0 up, but one is {array.min()}; drop or correct it."
+            )
         return jnp.asarray(array, jnp.int32)
 
     return Likelihood(
@@ -185,10 +196,10 @@ def poisson() -> Likelihood:
     )
 
 
-def _tempered(
+def _divide_by_temperature(
     temperature: Any,
 ) -> tuple[LikelihoodParameters, Callable[[], PyTree], tuple[Latent, ...], ParameterValues]:
-    """How logits are divided by a temperature, what ψ and φ hold of it, and its value by name."""
+    """Build the division of logits by a temperature, its parts of ψ and φ, and its value."""
     scale = as_parameter("temperature", temperature)
     if isinstance(temperature, float | int) and temperature == 1.0:
         return lambda logits, learned, latent: logits, scale.init, (), lambda learned, latent: {}

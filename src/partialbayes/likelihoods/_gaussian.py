@@ -1,4 +1,4 @@
-"""Gaussian noise, independent over outputs: y ~ N(f(x), v), the variance v given or predicted."""
+"""Gaussian noise, independent over outputs: y ~ N(f(x), v), with v given, learned or predicted."""
 
 from __future__ import annotations
 
@@ -34,20 +34,24 @@ class Normal(NamedTuple):
 
 @serializable_builder("likelihoods.gaussian")
 def gaussian(variance: Any = 1.0) -> Likelihood:
-    """Y ~ N(f(x), variance), independent over outputs.
+    """Model real targets with Gaussian noise: y ~ N(f(x), variance), independent over outputs.
 
     Args:
-        variance: Noise variance: a positive number, or one per output; ``learned(start)`` to
-            learn it, inside ψ; ``sampled(start)`` to give it a prior and sample it, inside φ. An
-            array start makes one per output.
+        variance: Noise variance: a positive number, or one per output. Pass ``learned(start)`` to learn
+            it in ψ, or ``sampled(start)`` to give it a prior and sample it in φ. An array as start makes
+            one variance per output.
+
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: ``variance`` is not positive and finite; or, from `fit`, its length is not the
-            number of outputs, or targets have another shape or gaps.
+        ValueError: ``variance`` is not positive and finite. In `fit`: its length is not the number of
+            outputs, or targets have the wrong shape or missing entries.
 
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
+        >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", likelihood)
     """
     noise = as_parameter("variance", variance)
     densities = independent_outputs(_entries)
@@ -79,24 +83,26 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
 
 @serializable_builder("likelihoods.heteroscedastic")
 def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
-    """Y ~ N(m(x), v(x)): the network predicts the variance along with the mean.
+    """Model real targets whose noise variance the network predicts: y ~ N(m(x), v(x)).
 
-    The network gives twice as many outputs as there are targets, the means first; or a pair
-    ``(mean, raw)`` from two heads. The variance is ``minimum + softplus(raw)``.
+    The network returns two outputs per target, first the means, or a pair ``(mean, raw)`` from two
+    heads. The variance is ``minimum + softplus(raw)``. For targets with outliers,
+    ``student_t(scale="predicted")`` is more robust.
 
     Args:
-        beta: 0 for maximum likelihood. Above, up to 1, the β-NLL: each target's gradient is
-            weighted by v(x)^β, so that points which the network thinks noisy still pull on its
-            mean. The density itself, and so the particles' weights, do not change. Second stages, and
-            SMC from the prior, move by the density's own gradient; moves of `ohsmc` that follow the
-            gradient by φ see the weighted one.
+        beta: Exponent β of the β-NLL, in [0, 1]; 0 is maximum likelihood. The gradient of each target is
+            weighted by v(x)^β, so that targets with a large predicted variance still train the mean. The
+            density, and so the weights of particles, do not change. Second stages and SMC from the prior
+            use the gradient of the density; moves of `ohsmc` that follow a gradient in φ use the
+            weighted one.
         minimum: Lower bound of the variance.
 
-    Raises:
-        ValueError: ``beta`` is not within [0, 1], ``minimum`` is not positive; or, from `fit`,
-            there are not two outputs for each target.
+    Returns:
+        The likelihood.
 
-    Where a few targets are far off, ``student_t(scale="predicted")`` is the sturdier choice.
+    Raises:
+        ValueError: ``beta`` is not in [0, 1], or ``minimum`` is not positive. In `fit`: there are not
+            two outputs per target.
 
     Example:
         >>> import partialbayes as pb

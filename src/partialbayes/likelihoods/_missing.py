@@ -1,4 +1,4 @@
-"""Missing targets: NaN entries left out of the likelihood, exactly."""
+"""Leave missing targets, marked by NaN, out of the likelihood."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partialbayes.types import Likelihood
 
 
 class Observed(NamedTuple):
-    """Targets with their gaps filled by harmless values, and which entries are real."""
+    """Targets with missing entries replaced by valid values, and a mask of the observed ones."""
 
     values: Array
     observed: Bool[Array, "example ..."]
@@ -21,17 +21,19 @@ class Observed(NamedTuple):
 
 @serializable_builder("likelihoods.allow_missing")
 def allow_missing(likelihood: Likelihood) -> Likelihood:
-    """The same likelihood for targets with missing entries, marked by NaN.
+    """Allow missing entries, marked by NaN, in the targets of a likelihood.
 
-    An entry that is missing contributes nothing, to values and gradients alike: the density is that
-    of the observed ones. A row where all is missing has log-density zero.
+    A missing entry is integrated out: it contributes neither to values nor to gradients. A row without
+    observed entries has log-density zero.
 
     Args:
-        likelihood: Any; a custom one can leave out whole rows only.
+        likelihood: The likelihood. A `custom` one leaves out every row with a missing entry.
+
+    Returns:
+        The likelihood for targets with missing entries.
 
     Raises:
-        ValueError: The likelihood cannot leave anything out; or, from `fit`, all targets are
-            missing.
+        ValueError: ``likelihood`` has no density of observed entries. In `fit`: all targets are missing.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -42,7 +44,9 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
     """
     masked = likelihood.observed_log_density
     if masked is None:
-        raise ValueError("this likelihood has no observed_log_density, so nothing can be left out.")
+        raise ValueError(
+            "likelihood has no observed_log_density; implement it, or drop rows with missing targets."
+        )
 
     def log_density(parameters: PyTree, targets: Observed) -> Float[Array, " example"]:
         return masked(parameters, targets.values, targets.observed)
@@ -55,7 +59,7 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
         observed = ~np.isnan(array)
         if not observed.any():
             raise ValueError("targets are all missing (NaN); at least one must be observed.")
-        # A value that was observed somewhere is a valid target anywhere.
+        # Any observed value is a valid target.
         values = likelihood.check(outputs, np.where(observed, array, array[observed][0]))
         return Observed(values, jnp.asarray(observed.reshape(values.shape)))
 

@@ -23,15 +23,18 @@ class MultivariateNormal(NamedTuple):
 
 @serializable_builder("likelihoods.multivariate_gaussian")
 def multivariate_gaussian(covariance: Any) -> Likelihood:
-    """Y ~ N(f(x), covariance), with correlated outputs.
+    """Model real targets with correlated Gaussian noise: y ~ N(f(x), covariance).
 
     Args:
-        covariance: A positive definite matrix; ``learned(start)`` to learn it, or
-            ``sampled(start)`` to sample it, both by its Cholesky factor.
+        covariance: Positive definite covariance matrix of the noise. Pass ``learned(start)`` to learn it
+            or ``sampled(start)`` to sample it, both by its Cholesky factor.
+
+    Returns:
+        The likelihood.
 
     Raises:
-        ValueError: ``covariance`` is not a positive definite matrix; or, from `fit`, not of the
-            size of the outputs.
+        ValueError: ``covariance`` is not positive definite. In `fit`: its size is not the number of
+            outputs.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -53,8 +56,7 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         parameters: MultivariateNormal, targets: Array, observed: Bool[Array, "example output"]
     ) -> Float[Array, " example"]:
         mean, matrix = parameters
-        # With a unit variance and no correlation a missing entry leaves the density of the
-        # others, and its own residual of zero adds nothing but the constant.
+        # A missing entry gets unit variance, no correlation and residual zero: it adds a constant.
         both = observed[:, :, None] & observed[:, None, :]
         unit = jnp.eye(mean.shape[1], dtype=matrix.dtype)
         factors = jnp.linalg.cholesky(jnp.where(both, matrix[None], unit[None]))
@@ -80,8 +82,8 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         size = noise.shape[0]
         if len(outputs.shape) != 2 or outputs.shape[1] != size:
             raise ValueError(
-                f"the network's outputs have shape {outputs.shape}, but covariance is {size} by {size}; "
-                f"give the network {size} outputs, or the covariance their number."
+                f"covariance is {size} by {size}, but the network has outputs of shape {outputs.shape}; "
+                f"use a network with {size} outputs, or a covariance of their number."
             )
         return real_targets(targets, outputs.shape, "multivariate Gaussian")
 

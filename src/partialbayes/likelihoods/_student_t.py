@@ -1,4 +1,4 @@
-"""Student-t noise: (y − f(x)) / s ~ t(ν), for targets with outliers; s given, learned or predicted."""
+"""Student-t noise for targets with outliers: (y − f(x)) / s ~ t(ν)."""
 
 from __future__ import annotations
 
@@ -34,21 +34,22 @@ class StudentT(NamedTuple):
 
 @serializable_builder("likelihoods.student_t")
 def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 1e-3) -> Likelihood:
-    """(Y − f(x)) / scale ~ t(degrees_of_freedom), independent over outputs.
+    """Model real targets with Student-t noise: (y − f(x)) / scale ~ t(ν), independent over outputs.
 
     Args:
-        degrees_of_freedom: ν: a positive number, one per output, ``learned`` or ``sampled``. The
-            predictive variance is infinite up to 2.
-        scale: Spread of the noise, in the same forms; its standard deviation is larger by a
-            factor of sqrt(ν / (ν − 2)). With ``"predicted"`` the network gives it, differently for
-            each input: two outputs for each target, as for `heteroscedastic`, and the scale is
-            ``minimum + softplus`` of the second.
+        degrees_of_freedom: Degrees of freedom ν: a positive number, one per output, ``learned`` or
+            ``sampled``. The predictive variance is infinite for ν ≤ 2.
+        scale: Scale of the noise, in the same forms. The standard deviation is sqrt(ν / (ν − 2)) times
+            as large. With ``"predicted"`` the network predicts the scale: it returns two outputs per
+            target, as for `heteroscedastic`, and the scale is ``minimum + softplus`` of the second.
         minimum: Lower bound of a predicted scale.
 
+    Returns:
+        The likelihood.
+
     Raises:
-        ValueError: ``degrees_of_freedom``, ``scale`` or ``minimum`` is not positive; or, from
-            `fit`, one per output was given for another number of outputs, or there are not two
-            outputs for each target.
+        ValueError: ``degrees_of_freedom``, ``scale`` or ``minimum`` is not positive. In `fit`: a
+            parameter has the wrong number of entries, or there are not two outputs per target.
 
     Example:
         >>> import partialbayes as pb
@@ -123,7 +124,7 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
 
 
 def _student_cdf(values: Array, degrees_of_freedom: Array) -> Array:
-    """P(T ≤ t), by the incomplete beta function of whichever argument keeps its digits."""
+    """Compute P(T ≤ t) by the incomplete beta function, in the form with less rounding."""
     square, half = jnp.square(values), 0.5 * jnp.ones_like(values)
     is_central = square < degrees_of_freedom
     # P(|T| < |t|) = I_{t²/(ν+t²)}(½, ν/2) and P(|T| > |t|) = I_{ν/(ν+t²)}(ν/2, ½).

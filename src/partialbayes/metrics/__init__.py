@@ -1,9 +1,8 @@
-"""Scores of predictions against targets.
+"""Score predictions against targets.
 
-Each takes the `Predictive` and what was observed; those that need but its mean, its class probabilities
-or its intervals take arrays of them too. `evaluate` gives all that apply; `over_particles` takes a score
-of each particle by itself, as the paper does, and averages. They may import `prediction` and what is
-below it.
+Each score takes a `Predictive` and the observed targets; scores of means, class probabilities or
+intervals also take arrays. `evaluate` computes all scores that apply; `over_particles` averages the
+scores of single particles, as the paper does. The room may import `prediction` and what is below it.
 """
 
 from partialbayes.metrics._calibration import (

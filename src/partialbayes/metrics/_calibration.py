@@ -1,6 +1,6 @@
-"""Whether probabilities can be taken at their word: calibration errors, and what they sum up.
+"""Calibration errors of class probabilities, and reliability diagrams.
 
-Over bins b of predicted probability, Σ_b (n_b / n) |frequency_b − mean probability_b|.
+Σ_b (n_b / n) |frequency_b − mean probability_b| over bins b of predicted probability
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from partialbayes.types import Scalar
 
 
 class Reliability(NamedTuple):
-    """What happened to the predictions of each bin; NaN in the means of an empty one.
+    """The points of a reliability diagram; NaN in the means of an empty bin.
 
     Attributes:
-        probability: Mean predicted probability.
-        frequency: How often it came true.
-        share: Of all predictions, how many are in the bin.
+        probability: Mean predicted probability of each bin.
+        frequency: Observed frequency of each bin.
+        share: Fraction of all predictions in each bin.
     """
 
     probability: Float[Array, " bin"]
@@ -36,17 +36,21 @@ def expected_calibration_error(
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
-    """ECE: mean gap between confidence and accuracy, over equal bins of confidence.
+    """Compute the ECE, the mean gap between confidence and accuracy over bins of confidence.
 
-    Σ_b (n_b / n) |accuracy_b − confidence_b|.
+    The bins b have equal width: Σ_b (n_b / n) |accuracy_b − confidence_b|.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
-        bins: How many equal parts [0, 1] is cut into.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+        bins: Number of bins of equal width in [0, 1].
+
+    Returns:
+        The error; 0 is perfect.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -64,15 +68,19 @@ def classwise_calibration_error(
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
-    """The calibration error of every class's probability, not only of the largest, averaged.
+    """Average the calibration error over the probabilities of all classes, not only the largest.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
-        bins: How many equal parts [0, 1] is cut into.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+        bins: Number of bins of equal width in [0, 1].
+
+    Returns:
+        The error; 0 is perfect.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -95,15 +103,19 @@ def adaptive_calibration_error(
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Scalar:
-    """The expected calibration error over bins that hold equally many predictions each.
+    """Compute the expected calibration error over bins with equal numbers of predictions.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
-        bins: How many parts the sorted confidences are cut into; their sizes differ by one at most.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+        bins: Number of bins, whose sizes differ by at most one.
+
+    Returns:
+        The error; 0 is perfect.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -124,15 +136,19 @@ def reliability(
     labels: Int[AnyArray, " example"],
     bins: int = 15,
 ) -> Reliability:
-    """Confidence and accuracy by bin of confidence: the points of a reliability diagram.
+    """Compute confidence and accuracy per bin of confidence: the points of a reliability diagram.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
-        bins: How many equal parts [0, 1] is cut into.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+        bins: Number of bins of equal width in [0, 1].
+
+    Returns:
+        The mean probability, the frequency and the share of each bin.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -157,15 +173,14 @@ def _require_bins(bins: int) -> None:
 
 
 def _confidence(predictive: Prediction, labels: AnyArray) -> tuple[Array, Array]:
-    """The largest probability of each example, and whether its class was the right one."""
+    """Return the largest probability of each example, and whether its class is right."""
     each, labels = per_class(predictive, labels)
     confidence = each.max(axis=1)
     return confidence, (jnp.argmax(each, axis=1) == labels).astype(confidence.dtype)
 
 
 def _equal_width(probability: Array, bins: int) -> Array:
-    # A probability on an edge belongs to the bin below it, (a, b]. The edges are rounded as the
-    # probabilities are: 0.6 is on the edge 9/15 whether or not 15 × 0.6 is 9.
+    # A probability on an edge belongs to the bin below it, (a, b]; edges are rounded like probabilities.
     edges = jnp.asarray(np.arange(1, bins) / bins, probability.dtype)
     return jnp.searchsorted(edges, probability)
 

@@ -1,4 +1,4 @@
-"""Scores of predicted classes, and of telling strange inputs from usual ones."""
+"""Scores of predicted classes, and of the detection of unusual inputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ def accuracy(
     predictive: Prediction,
     labels: Int[AnyArray, " example"],
 ) -> Scalar:
-    """Share of examples whose most probable class is the right one.
+    """Compute the fraction of examples whose most probable class is right.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+
+    Returns:
+        The fraction; higher is better.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -36,14 +40,18 @@ def brier(
     predictive: Prediction,
     labels: Int[AnyArray, " example"],
 ) -> Scalar:
-    """Brier score, the mean of Σ_c (p_c − 1[y = c])²: between 0 and 2, over all classes.
+    """Compute the Brier score, the mean of Σ_c (p_c − 1[y = c])², between 0 and 2.
 
     Args:
-        predictive: From `predict`; or an array of the probabilities of class one, or of each class.
-        labels: Whole numbers from 0.
+        predictive: The result of `predict`, or an array with the probabilities of class one or of each
+            class.
+        labels: Integer class labels from 0.
+
+    Returns:
+        The score; lower is better.
 
     Raises:
-        ValueError: The shapes do not belong together.
+        ValueError: The shapes do not match.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -56,17 +64,20 @@ def brier(
 
 
 def auroc(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]) -> Scalar:
-    """Area under the ROC curve of telling strange inputs from usual ones by their uncertainty.
+    """Compute the area under the ROC curve of detecting unusual inputs by their uncertainty.
 
-    The chance that a strange input looks stranger than a usual one, ties counting half: 1 is
-    perfect, 0.5 is guessing.
+    It is the probability that an unusual input has a larger uncertainty than a usual one, with ties
+    counted half: 1 is perfect, 0.5 is chance.
 
     Args:
-        inside: Uncertainty (entropy, mutual information, epistemic variance) of usual inputs.
-        outside: The same of inputs from elsewhere.
+        inside: Uncertainty of usual inputs, such as entropy, mutual information or epistemic variance.
+        outside: Uncertainty of unusual inputs.
+
+    Returns:
+        The area.
 
     Raises:
-        ValueError: Either has not one number per input.
+        ValueError: An argument is empty or has not one number per input.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -76,7 +87,7 @@ def auroc(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"
     usual, strange = jnp.sort(jnp.asarray(inside)), jnp.asarray(outside)
     if usual.ndim != 1 or strange.ndim != 1 or usual.size == 0 or strange.size == 0:
         raise ValueError(
-            f"inside has shape {usual.shape} and outside {strange.shape}; give one uncertainty per "
+            f"inside has shape {usual.shape} and outside {strange.shape}; pass one uncertainty per "
             "input, and at least one input of each."
         )
     below = jnp.searchsorted(usual, strange, side="left")

@@ -1,4 +1,4 @@
-"""What the scores share: their arguments, brought to one shape."""
+"""Convert the arguments of scores to a common shape."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from partialbayes.types import Scalar
 
 AnyArray: TypeAlias = Array | np.ndarray
 Prediction: TypeAlias = Predictive | AnyArray
-"""What a score takes: a `Predictive`, or the array it would be asked for."""
+"""A `Predictive`, or the array that a score needs."""
 Interval: TypeAlias = Predictive | tuple[AnyArray, AnyArray]
 """A `Predictive`, or the lower and upper ends of its intervals."""
 Score: TypeAlias = Scalar | float
-"""A number of JAX; or of NumPy, where the predictions are."""
+"""A JAX scalar, or a float if the predictions are NumPy arrays."""
 
 
-def mean_of(prediction: Prediction) -> AnyArray:
+def as_mean(prediction: Prediction) -> AnyArray:
     """Return the predictive mean."""
     return prediction.mean if isinstance(prediction, Predictive) else prediction
 
 
-def probabilities_of(prediction: Prediction) -> AnyArray:
+def as_probabilities(prediction: Prediction) -> AnyArray:
     """Return the class probabilities."""
     return prediction.probabilities if isinstance(prediction, Predictive) else prediction
 
 
-def interval_of(prediction: Interval, coverage: float) -> tuple[AnyArray, AnyArray]:
-    """Return the ends of the central interval of a probability."""
+def as_interval(prediction: Interval, coverage: float) -> tuple[AnyArray, AnyArray]:
+    """Return the ends of the central interval."""
     return prediction.interval(coverage) if isinstance(prediction, Predictive) else prediction
 
 
 def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Any, Any]:
-    """Predictions and targets of the same shape; targets may have a trailing axis of one.
+    """Give predictions and targets the same shape; targets may have a trailing axis of one.
 
-    Both of NumPy where the predictions are: in double precision, as units were restored in.
+    Both are NumPy arrays in double precision if the predictions are NumPy arrays.
     """
     if isinstance(values, np.ndarray) and not isinstance(targets, jax.core.Tracer):
         values, targets = np.asarray(values, float), np.asarray(targets, float)
@@ -55,12 +55,12 @@ def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Any, Any]:
 
 
 def per_class(prediction: Prediction, labels: AnyArray) -> tuple[Array, Array]:
-    """Probabilities of every class, and labels."""
-    probabilities, labels = jnp.asarray(probabilities_of(prediction)), jnp.asarray(labels)
+    """Return the probabilities of every class, and the labels."""
+    probabilities, labels = jnp.asarray(as_probabilities(prediction)), jnp.asarray(labels)
     shape = probabilities.shape
     if labels.shape != shape[:1] or not (len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)):
         raise ValueError(
-            f"probabilities have shape {shape} and labels {labels.shape}; give (n,) for the "
+            f"probabilities have shape {shape} and labels {labels.shape}; pass (n,) for the "
             "probability of class one, or (n, classes), and labels of shape (n,)."
         )
     if len(shape) == 1:

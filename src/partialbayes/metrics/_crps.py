@@ -1,6 +1,6 @@
 """The continuous ranked probability score, ∫ (F(z) − 1[z ≥ y])² dz = E|X − y| − ½ E|X − X′|.
 
-In the units of the targets; the absolute error where the predictive is a single point. For a
+It is in the units of the targets, and the absolute error if the predictive is a single point. For a
 mixture of normals, with A(m, s²) = E|N(m, s²)| = 2 s φ(m/s) + m (2 Φ(m/s) − 1), it is
 
     Σ_j w_j A(y − m_j, v_j) − ½ Σ_j Σ_k w_j w_k A(m_j − m_k, v_j + v_k).
@@ -21,17 +21,20 @@ from partialbayes.weights import uniform_log_weights
 
 
 def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score:
-    """Mean CRPS of the mixture: exact for normal noise, otherwise from samples.
+    """Compute the mean continuous ranked probability score (CRPS) of the mixture.
 
-    The continuous ranked probability score of y is ∫ (F(z) − 1[z ≥ y])² dz, in the units of y; of a
-    single point it is the absolute error.
+    The CRPS of y is ∫ (F(z) − 1[z ≥ y])² dz, in the units of y; for a point prediction it is the
+    absolute error. It is computed in closed form for normal noise, else from samples.
 
     Args:
-        predictive: From `predict`.
-        targets: What was observed.
+        predictive: The result of `predict`.
+        targets: Observed targets.
+
+    Returns:
+        The score; lower is better.
 
     Raises:
-        ValueError: The targets are classes.
+        ValueError: The targets are classes, or the shapes differ.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -43,10 +46,10 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
         True
     """
     if predictive.model.likelihood.is_classification:
-        raise ValueError("crps is for targets that are numbers, and these are classes; use brier.")
+        raise ValueError("crps needs numeric targets, but these are classes; use brier.")
     scale = predictive.target_scale
     if scale is not None and not scale.log:
-        # In units of training, where single precision is enough, then back.
+        # Computed in the units of training, where single precision suffices.
         _, targets = align("mean", predictive.mean, targets)
         each = _each(replace(predictive, target_scale=None), scale.apply(targets))
         return float(np.mean(np.asarray(scale.scale, float) * np.asarray(each, float)))
@@ -54,7 +57,7 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
 
 
 def _each(predictive: Predictive, targets: AnyArray) -> Array:
-    """The CRPS of every target."""
+    """Compute the CRPS of every target."""
     if predictive.model.likelihood.is_gaussian and predictive.target_scale is None:
         means, variances, log_weights = predictive.components()
         _, targets = align("mean", means[0], targets)
@@ -71,13 +74,16 @@ def normal_mixture_crps(
     log_weights: Float[AnyArray, " component"],
     targets: Num[AnyArray, "*shape"],
 ) -> Float[Array, "*shape"]:
-    """CRPS of mixtures of normals, in closed form; the time goes with components².
+    """Compute the CRPS of mixtures of normals in closed form, in time quadratic in the components.
 
     Args:
-        means: Of each component.
-        variances: Of each component.
-        log_weights: Normalized, the same for every target.
-        targets: What was observed.
+        means: Mean of each component.
+        variances: Variance of each component.
+        log_weights: Normalized log-weights, the same for every target.
+        targets: Observed targets.
+
+    Returns:
+        The score of each target.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -98,7 +104,7 @@ def normal_mixture_crps(
 
 
 def _mean_distance(mean: Array, variance: Array) -> Array:
-    """A(m, s²), the mean of |X| for X normal."""
+    """Compute A(m, s²), the mean of |X| for a normal X."""
     scale = jnp.sqrt(variance)
     z = mean / scale
     # 2 Φ(z) − 1 = erf(z / √2)
@@ -111,12 +117,15 @@ def sample_crps(
     log_weights: Float[AnyArray, " draw"],
     targets: Num[AnyArray, "*shape"],
 ) -> Float[Array, "*shape"]:
-    """CRPS of weighted samples, as that of the distribution they are.
+    """Compute the CRPS of the distribution of weighted samples.
 
     Args:
         samples: Draws from the predictive.
-        log_weights: Normalized.
-        targets: What was observed.
+        log_weights: Normalized log-weights of the draws.
+        targets: Observed targets.
+
+    Returns:
+        The score of each target.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

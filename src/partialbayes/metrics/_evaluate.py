@@ -1,4 +1,4 @@
-"""All the scores that apply, and scores of particles by themselves."""
+"""Compute all scores that apply, and averages over particles."""
 
 from __future__ import annotations
 
@@ -33,17 +33,20 @@ from partialbayes.types import Scalar
 
 
 def over_particles(metric: Callable[[Any, Any], Score], predictive: Predictive, targets: Any) -> Score:
-    """Σ_j w_j metric(what particle j predicts, targets), as in the paper's tables.
+    """Average a score over particles, Σ_j w_j metric(prediction of particle j, targets).
 
-    That of the mixture is usually better, and is what one would use: an average of predictions
-    beats the average predictor.
+    The paper's tables use this average. The score of the mixture is usually better, because an average
+    of predictions beats the average predictor.
 
     Args:
-        metric: Of means, or class probabilities, and targets: `rmse`, `mae`, `accuracy`, `brier`,
-            `expected_calibration_error`, or a function of your own in JAX; it is compiled, once for each
-            function, unless units are restored, which is done in NumPy.
-        predictive: From `predict`.
-        targets: What was observed.
+        metric: Score of means (or class probabilities) and targets: `rmse`, `mae`, `accuracy`, `brier`,
+            `expected_calibration_error`, or a JAX function of your own. It is compiled once per
+            function, unless units are restored, which NumPy does.
+        predictive: The result of `predict`.
+        targets: Observed targets.
+
+    Returns:
+        The average score.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -75,18 +78,21 @@ def _average(
 
 
 def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dict[str, float]:
-    """Every score that applies to targets of this kind, by name.
+    """Compute every score that applies to the kind of targets, by name.
 
-    Those named ``..._over_particles`` are averages over particles, as in the paper; the others are
-    of the mixture. All are in the units of the targets.
+    Scores named ``..._over_particles`` are averages over particles, as in the paper; the rest are scores
+    of the mixture. They are in the units of the targets.
 
     Args:
-        predictive: From `predict`.
-        targets: What was observed. Rows with missing entries count for the NLPD alone.
-        coverage: Of the central interval whose coverage and width are reported.
+        predictive: The result of `predict`.
+        targets: Observed targets. Rows with missing entries count only for the NLPD.
+        coverage: Probability inside the central interval whose coverage and width are reported.
+
+    Returns:
+        The scores by name, such as ``"nlpd"`` and ``"rmse"``.
 
     Raises:
-        ValueError: Several labels per example.
+        ValueError: There are several labels per example.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -120,7 +126,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         probabilities = predictive.probabilities
         if probabilities.ndim != 2:
             raise ValueError(
-                "evaluate knows one label per example, and these have several; score each by itself."
+                "targets have several labels per example; evaluate each label individually."
             )
         labels = observed.astype(int).reshape(len(probabilities))
         scores |= {

@@ -1,21 +1,21 @@
-"""The scores that `evaluate` gives: what each is called, and what it means."""
+"""Titles and descriptions of the scores of `evaluate`."""
 
 from typing import NamedTuple
 
 
 class Score(NamedTuple):
-    """One score.
+    """Title and description of a score.
 
     Attributes:
-        title: What a table or a page calls it.
-        meaning: What it is, in a line.
+        title: The name of the score in tables and reports.
+        meaning: A description in one line.
     """
 
     title: str
     meaning: str
 
 
-_OF_PARTICLES = "of each particle by itself, averaged, as in the paper"
+_OVER_PARTICLES = "average over single particles, as in the paper"
 SCORES = {
     "nlpd": Score(
         "NLPD",
@@ -47,9 +47,13 @@ SCORES = {
         "expected calibration error: how far probabilities are from the share that is right, 15 bins; 0 "
         "is perfect",
     ),
-    "classwise_ece": Score("class-wise ECE", "the same for the probability of every class, averaged"),
-    "adaptive_ece": Score("adaptive ECE", "the same over bins of equally many rows"),
-    "rmse_over_particles": Score("RMSE over particles", _OF_PARTICLES),
-    "accuracy_over_particles": Score("accuracy over particles", _OF_PARTICLES),
-    "ece_over_particles": Score("ECE over particles", _OF_PARTICLES),
+    "classwise_ece": Score(
+        "class-wise ECE", "expected calibration error of the probability of every class, averaged"
+    ),
+    "adaptive_ece": Score(
+        "adaptive ECE", "expected calibration error over bins with equal numbers of rows"
+    ),
+    "rmse_over_particles": Score("RMSE over particles", _OVER_PARTICLES),
+    "accuracy_over_particles": Score("accuracy over particles", _OVER_PARTICLES),
+    "ece_over_particles": Score("ECE over particles", _OVER_PARTICLES),
 }

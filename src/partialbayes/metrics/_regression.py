@@ -13,19 +13,19 @@ from partialbayes.metrics._common import (
     Prediction,
     Score,
     align,
-    interval_of,
-    mean_of,
+    as_interval,
+    as_mean,
 )
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
 
 
 def nlpd(predictive: Predictive, targets: Any) -> Scalar:
-    """Negative log predictive density, −(1/n) Σ_i log p(y_i | x_i), of the mixture.
+    """Compute the negative log predictive density, −(1/n) Σ_i log p(y_i | x_i).
 
     Args:
-        predictive: From `predict`.
-        targets: What was observed.
+        predictive: The result of `predict`.
+        targets: Observed targets.
 
     Returns:
         The mean over examples, in nats; lower is better.
@@ -43,11 +43,11 @@ def nlpd(predictive: Predictive, targets: Any) -> Scalar:
 
 
 def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
-    """Root mean squared error of the predictive mean.
+    """Compute the root mean squared error of the predictive mean.
 
     Args:
-        predictive: From `predict`; or an array of means.
-        targets: What was observed.
+        predictive: The result of `predict`, or an array of means.
+        targets: Observed targets.
 
     Returns:
         The error, in units of the targets.
@@ -60,37 +60,40 @@ def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score
         >>> float(pb.metrics.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
         1.4142135381698608
     """
-    mean, targets = align("mean", mean_of(predictive), targets)
+    mean, targets = align("mean", as_mean(predictive), targets)
     squares = (mean - targets) ** 2
     return squares.mean() ** 0.5
 
 
 def r_squared(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
-    """R² = 1 − Σ (y − mean)² / Σ (y − ȳ)², the share of the targets' variance that is explained.
-
-    One is perfect; zero is no better than the mean ȳ of these very targets.
+    """Compute R² = 1 − Σ (y − mean)² / Σ (y − ȳ)², the explained fraction of the variance.
 
     Args:
-        predictive: From `predict`, or predictive means.
-        targets: What was observed.
+        predictive: The result of `predict`, or an array of means.
+        targets: Observed targets.
+
+    Returns:
+        The fraction: 1 is perfect, and 0 is no better than the mean ȳ of these targets.
+
+    Raises:
+        ValueError: The shapes differ.
 
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> float(pb.metrics.r_squared(np.array([1.0, 2.0]), np.array([1.0, 3.0])))
         0.5
     """
-    mean = predictive.mean if isinstance(predictive, Predictive) else predictive
-    mean, targets = align("mean", mean, targets)
+    mean, targets = align("mean", as_mean(predictive), targets)
     left = jnp.sum(jnp.square(mean - targets))
     return 1.0 - left / jnp.sum(jnp.square(targets - jnp.mean(targets)))
 
 
 def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
-    """Mean absolute error of the predictive median, which makes it smallest.
+    """Compute the mean absolute error of the predictive median.
 
     Args:
-        predictive: From `predict`; or an array of medians.
-        targets: What was observed.
+        predictive: The result of `predict`, or an array of medians.
+        targets: Observed targets.
 
     Returns:
         The error, in units of the targets.
@@ -111,15 +114,15 @@ def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
 def interval_coverage(
     predictive: Interval, targets: Num[AnyArray, "example ..."], coverage: float = 0.9
 ) -> Score:
-    """Share of targets inside their central intervals, ends included.
+    """Compute the fraction of targets inside their central intervals, ends included.
 
     Args:
-        predictive: From `predict`; or a pair of arrays, the lower and upper ends.
-        targets: What was observed.
-        coverage: The probability inside the intervals of a `Predictive`.
+        predictive: The result of `predict`, or a pair of arrays, the lower and upper ends.
+        targets: Observed targets.
+        coverage: Probability inside the intervals, for a `Predictive`.
 
     Returns:
-        The share; near ``coverage`` where the predictive is calibrated.
+        The fraction; near ``coverage`` if the predictive is calibrated.
 
     Raises:
         ValueError: The shapes differ.
@@ -130,39 +133,45 @@ def interval_coverage(
         >>> float(pb.metrics.interval_coverage(interval, jnp.array([0.5, 1.0, 2.0, -1.0])))
         0.5
     """
-    ends = interval_of(predictive, coverage)
+    ends = as_interval(predictive, coverage)
     low, targets = align("low", ends[0], targets)
     high, _ = align("high", ends[1], targets)
     return ((low <= targets) & (targets <= high)).mean(dtype=low.dtype)
 
 
 def interval_width(predictive: Interval, coverage: float = 0.9) -> Score:
-    """Mean width of central intervals: of two that cover as much, the narrower is better.
+    """Compute the mean width of central intervals; at equal coverage, narrower is better.
 
     Args:
-        predictive: From `predict`; or a pair of arrays, the lower and upper ends.
-        coverage: The probability inside the intervals of a `Predictive`.
+        predictive: The result of `predict`, or a pair of arrays, the lower and upper ends.
+        coverage: Probability inside the intervals, for a `Predictive`.
 
     Returns:
-        The width, in units of the targets.
+        The mean width, in units of the targets.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.interval_width((jnp.zeros(2), jnp.array([1.0, 3.0]))))
         2.0
     """
-    low, high = align("low", *interval_of(predictive, coverage))
+    low, high = align("low", *as_interval(predictive, coverage))
     return (high - low).mean()
 
 
 def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[Array, "example ..."]:
-    """Probability integral transform F(y_i | x_i): uniform where the predictive is calibrated.
+    """Compute the probability integral transform F(y_i | x_i), uniform if the predictive is calibrated.
 
-    Of counts it is (F(y − 1) + F(y)) / 2, whose mean is a half where the predictive is calibrated.
+    For counts it is (F(y − 1) + F(y)) / 2, with mean one half if the predictive is calibrated.
 
     Args:
-        predictive: From `predict`.
-        targets: What was observed.
+        predictive: The result of `predict`.
+        targets: Observed targets.
+
+    Returns:
+        The transform of each target.
+
+    Raises:
+        ValueError: The targets are classes, or the likelihood has no cumulative distribution.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

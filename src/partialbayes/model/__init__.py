@@ -1,4 +1,4 @@
-"""A partial Bayesian network: network, likelihood, prior, and the split of the weights into φ and ψ.
+"""Partial Bayesian networks: a network, a likelihood, a prior, and the split of weights into φ and ψ.
 
 It may import `networks`, `likelihoods`, `subsets` and `priors`.
 """

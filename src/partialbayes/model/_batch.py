@@ -1,4 +1,4 @@
-"""Operations on a `Batch`: check, pad and cut rows of data."""
+"""Check, pad and cut the rows of a `Batch`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jaxtyping import Array, PyTree
 from partialbayes._utils.checks import (
     as_float_arrays,
     num_rows,
+    require_distinguishable,
     require_finite,
     require_instance,
     require_numeric,
     require_real,
-    require_told_apart,
 )
 from partialbayes._utils.forks import require_not_forked
 from partialbayes.parallel._sharding import replicate_row
@@ -24,15 +24,15 @@ from partialbayes.types import Batch, Model
 
 
 def full_batch(inputs: PyTree, targets: PyTree) -> Batch:
-    """All the data as one batch."""
+    """Make one batch of all rows."""
     rows = num_rows("inputs", inputs)
     return Batch(inputs, targets, jnp.ones(rows, bool), jnp.ones((), jnp.result_type(float)))
 
 
 def overwrite_masked_rows(batch: Batch) -> Batch:
-    """The batch with a row that counts in place of those that do not.
+    """Replace masked rows by a row that counts.
 
-    Whatever stands in a masked row, NaN even, can then reach neither values nor gradients.
+    The content of a masked row, even NaN, then reaches neither values nor gradients.
     """
     counted = jnp.argmax(batch.mask)
 
@@ -45,14 +45,20 @@ def overwrite_masked_rows(batch: Batch) -> Batch:
 
 
 def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> Batch:
-    """The data a user passed, checked against the model, on the device, as one batch.
+    """Check data against a model and put them on the device as one batch.
 
     Args:
-        model: The model that is to see them.
-        data: A pair ``(inputs, targets)``, or a `Batch`, whose mask says which rows count.
-        name: What to call them in an error: "data", "validation", …
-        training: Whether they are all there is to train on, so that values which single precision
-            cannot tell apart are refused.
+        model: The model that will use the data.
+        data: A pair ``(inputs, targets)``, or a `Batch` with a mask of the rows that count.
+        name: The name of the data in error messages, such as "data" or "validation".
+        training: Whether these are all the training rows. Values that single precision cannot
+            distinguish are then an error.
+
+    Returns:
+        The batch.
+
+    Raises:
+        ValueError: The data do not match the model.
     """
     require_not_forked()
     require_instance("model", model, Model, "make one by partial_bnn(network, ...).")
@@ -69,11 +75,11 @@ def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> B
             f"{name} has {rows} rows of inputs but {target_rows} of targets; pass one target per row."
         )
     require_numeric(f"{name} inputs", inputs)
-    require_finite(f"{name} inputs", inputs, "drop those rows or fill the gaps before training.")
+    require_finite(f"{name} inputs", inputs, "drop those rows or impute them before training.")
     require_real(f"{name} targets", targets)
     if training:
-        require_told_apart(f"{name} inputs", inputs)
-        require_told_apart(f"{name} targets", targets)
+        require_distinguishable(f"{name} inputs", inputs)
+        require_distinguishable(f"{name} targets", targets)
     inputs = as_float_arrays(inputs)
     params = jax.eval_shape(model.init, jax.random.key(0))
     outputs = jax.eval_shape(model.outputs, params.phi, params.psi, inputs)
@@ -84,7 +90,7 @@ def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> B
 
 
 def split_rows(batch: Batch, size: int) -> Batch:
-    """The batch cut into pieces of so many rows, stacked on a leading axis; the last is padded."""
+    """Cut a batch into pieces of ``size`` rows, stacked on a leading axis; the last is padded."""
     rows = batch.mask.shape[0]
     count = -(-rows // size)
 
@@ -98,9 +104,9 @@ def split_rows(batch: Batch, size: int) -> Batch:
 
 
 def padded_size(rows: int) -> int:
-    """The next power of two between 64 and 128, the next multiple of an eighth of one above.
+    """Round a number of rows up: to 64, 128, or a multiple of an eighth of the next power of two.
 
-    Data sets of similar sizes then have one shape, and share one compiled program.
+    Data sets of similar sizes then share one shape and one compiled program.
     """
     power = max(64, 1 << max(rows - 1, 0).bit_length())
     step = power if power <= 128 else power // 8
@@ -108,14 +114,14 @@ def padded_size(rows: int) -> int:
 
 
 def rows_in_bucket(rows: int) -> int:
-    """Return how many rows to predict at instead of ``rows``: powers of two, then `padded_size`."""
+    """Round a number of rows to predict up: to a power of two, then as `padded_size`."""
     return 1 << max(rows - 1, 0).bit_length() if rows <= 64 else padded_size(rows)
 
 
 def pad_to(batch: Batch, rows: int) -> Batch:
-    """The same batch with rows that do not count, up to a number of rows.
+    """Pad a batch with masked rows up to a number of rows.
 
-    By NumPy: on the device every length would be a program of its own.
+    NumPy does it: on the device every length would compile a program.
     """
     missing = rows - batch.mask.shape[0]
 

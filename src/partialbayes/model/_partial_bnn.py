@@ -1,4 +1,4 @@
-"""A partial Bayesian network: network + split + likelihood + prior -> `Model`."""
+"""Combine network, split, likelihood and prior into a `Model`: y ~ p(y | f(x; φ, ψ)), φ ~ π."""
 
 from __future__ import annotations
 
@@ -46,20 +46,22 @@ def partial_bnn(
     """Make part of a network's weights random: y ~ p(y | f(x; φ, ψ)), φ ~ π.
 
     Args:
-        network: The network, from an adapter or a plain ``Network(init, apply)``.
-        stochastic: Which weights are random: a glob over their paths, several globs, a predicate
-            on leaves, or a `Subset`.
-        likelihood: How the targets are distributed given the network's outputs.
-        prior: Prior of the random weights; standard normal if not given.
-        freeze: Which of the other weights stay as they are, whatever the algorithm, chosen as
-            ``stochastic`` is; ``"**"`` for all of them. They are no part of ψ, and no optimizer sees
-            them. Of a network with fresh weights for every key those of key 0 are kept. By default
-            every weight that is not random is trained.
+        network: The network, from an adapter such as `from_nnx`, or ``Network(init, apply)``.
+        stochastic: The random weights: a glob over their paths, several globs, a predicate on leaves, or
+            a `Subset`.
+        likelihood: The distribution of the targets given the outputs of the network.
+        prior: The prior of the random weights; standard normal by default.
+        freeze: The weights that stay constant, in the same forms as ``stochastic``; ``"**"`` freezes all
+            weights that are not random. They are not part of ψ. If the network draws new weights for
+            each key, those of key 0 are kept. By default every weight that is not random is trained.
+
+    Returns:
+        The model, to pass to an algorithm such as `ohsmc`.
 
     Raises:
         ValueError: ``stochastic`` or ``freeze`` matches no weight; the message names the nearest paths.
-        TypeError: ``network``, ``likelihood`` or ``prior`` is something else, such as a builder
-            without its brackets.
+        TypeError: ``network``, ``likelihood`` or ``prior`` has the wrong type, such as a builder that
+            was not called.
 
     Example:
         >>> import partialbayes as pb
@@ -69,9 +71,9 @@ def partial_bnn(
         105
     """
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
-    require_instance("likelihood", likelihood, Likelihood, "for example gaussian(), with its brackets.")
+    require_instance("likelihood", likelihood, Likelihood, "for example gaussian(), with parentheses.")
     if prior is not None and not callable(prior):
-        raise TypeError(f"prior must come from a prior such as normal(scale=1.0), not {prior!r:.80}.")
+        raise TypeError(f"prior must be a prior such as priors.normal(scale=1.0), not {prior!r:.80}.")
     weights = _divide(network, stochastic, freeze)
     split = with_latents(weights, likelihood.latents)
     prior = normal() if prior is None else prior
@@ -109,11 +111,11 @@ _MOST_SHARED = 256
 
 
 def _share(model: Model, network: Network) -> Model:
-    """Return the equal model that was made before, if any, so that its compiled programs serve both.
+    """Return an equal model that was made before, if any, to reuse its compiled programs.
 
-    Models are equal if all their parts have recipes, which are the same, and the same weights are
-    random. A part whose function was replaced after it was built is not what its recipe says, so the
-    code of the functions counts too. The oldest are forgotten.
+    Models are equal if all parts have the same recipes and the same weights are random. The code of the
+    functions is compared too, because a function may have been replaced after it was built. The oldest
+    models are dropped.
     """
     if None in model.recipes:
         return model
@@ -131,7 +133,7 @@ def _share(model: Model, network: Network) -> Model:
 def _functions(
     outputs: ModelOutputs, likelihood: Likelihood, split: Split
 ) -> tuple[ModelOutputs, ModelLogLikelihood]:
-    """The likelihood's parameters and the log-likelihood, from the outputs."""
+    """Build the functions for the likelihood's parameters and the log-likelihood from the outputs."""
 
     def parameters(phi: Phi, psi: Psi, inputs: PyTree) -> PyTree:
         return likelihood.parameters(outputs(phi, psi, inputs), psi.likelihood, split.latents(phi))
@@ -140,7 +142,7 @@ def _functions(
 
 
 def _log_likelihood(parameters: ModelOutputs, likelihood: Likelihood) -> ModelLogLikelihood:
-    """The log-likelihood of each row that counts, from the likelihood's parameters."""
+    """Build the log-likelihood of each unmasked row from the likelihood's parameters."""
 
     def log_likelihood(phi: Phi, psi: Psi, batch: Batch) -> Float[Array, " example"]:
         rows = overwrite_masked_rows(batch)
@@ -151,13 +153,13 @@ def _log_likelihood(parameters: ModelOutputs, likelihood: Likelihood) -> ModelLo
 
 
 def with_outputs(model: Model, outputs: ModelOutputs) -> Model:
-    """The same model with other outputs, of other inputs perhaps."""
+    """Replace the outputs of a model, possibly for different inputs."""
     parameters, log_likelihood = _functions(outputs, model.likelihood, model.split)
     return model._replace(outputs=outputs, parameters=parameters, log_likelihood=log_likelihood)
 
 
 def with_likelihood(model: Model, likelihood: Likelihood) -> Model:
-    """The same network with a likelihood of the same latents; ``psi.likelihood`` is the new one's."""
+    """Replace the likelihood of a model by one with the same latents."""
 
     def init(key: PRNGKey) -> Params:
         phi, psi = model.init(key)
@@ -174,12 +176,12 @@ def with_likelihood(model: Model, likelihood: Likelihood) -> Model:
 
 
 def _divide(network: Network, stochastic: Selection, freeze: Selection | None) -> Split:
-    """The split of the network's weights, from their shapes alone where none has to be kept."""
+    """Split the weights of a network, from their shapes alone if no value must be kept."""
     order: list[str] = []
 
     def init(key: PRNGKey) -> PyTree:
         params = network.init(key)
-        # Tracing sorts dictionaries, but it is their own order that says which layer is the first.
+        # Tracing sorts dictionaries by name; their own order is that of the layers.
         if network.ordered or order_is_known(params):
             order.extend(defined_order(params))
         return params
@@ -187,7 +189,7 @@ def _divide(network: Network, stochastic: Selection, freeze: Selection | None) -
     shapes = jax.eval_shape(init, jax.random.key(0))
     trainable = all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes))
     if freeze is not None or not trainable:
-        shapes = network.init(jax.random.key(0))  # what is frozen is kept with its values
+        shapes = network.init(jax.random.key(0))  # frozen weights keep their values
     return split_weights(
         shapes, stochastic, freeze=freeze, output_axis=network.output_axis, order=order or None
     )
@@ -201,7 +203,7 @@ def _latent_prior(latent: Latent) -> tuple[Prior, int]:
 
 
 def of_density(model: Model) -> Model:
-    """The same model, whose gradients are those of its density; for samplers of φ."""
+    """Use the gradient of the density itself, for samplers of φ."""
     likelihood = model.likelihood.exact
     if likelihood is None:
         return model
@@ -210,19 +212,22 @@ def of_density(model: Model) -> Model:
 
 
 def with_chunks(model: Model, *, particles: int | None = None, rows: int | None = None) -> Model:
-    """The same model, with its particles and rows taken some at a time.
+    """Compute with some particles and rows at a time, to save memory.
 
-    Training, scoring and prediction give the same results to rounding, in memory that grows with the
-    chunks and not with J and M. Training pays for it with one more forward pass.
+    Training, scoring and prediction give the same results up to rounding. Memory grows with the chunks
+    rather than with J and M; training needs one more forward pass.
 
     Args:
         model: The model.
-        particles: Particles at a time; all of them by default.
-        rows: Rows of data at a time; all of them by default.
+        particles: Number of particles at a time; all by default.
+        rows: Number of rows of data at a time; all by default.
+
+    Returns:
+        The model with these chunks.
 
     Raises:
         TypeError: ``model`` is not a `Model`.
-        ValueError: A chunk is not a whole number of at least 1.
+        ValueError: A chunk is not a positive integer.
 
     Example:
         >>> import partialbayes as pb
@@ -236,7 +241,7 @@ def with_chunks(model: Model, *, particles: int | None = None, rows: int | None 
 
 
 def noise_of(model: Model, posterior: Posterior) -> dict[str, Array]:
-    """Return the likelihood's own parameters by name, averaged over particles where they are random."""
+    """Compute the parameters of the likelihood by name, averaged over particles if random."""
 
     def one(psi: Psi, particles: Particles) -> dict[str, Array]:
         if not model.likelihood.latents:
@@ -252,7 +257,7 @@ def noise_of(model: Model, posterior: Posterior) -> dict[str, Array]:
 
 
 def require_chunks(chunks: Chunks) -> None:
-    """Refuse chunks that are not whole numbers of at least one."""
+    """Require that chunks are positive integers."""
     for name, chunk in chunks._asdict().items():
         if chunk is not None:
             require_positive_int(f"{name} of chunks", chunk, "or None for the default.")

@@ -1,4 +1,4 @@
-"""The division of a network's weights into φ, one flat vector, and ψ, a dictionary.
+"""Split the weights of a network into φ, a flat vector, and ψ, a dictionary.
 
 `split_weights` turns a subset into two functions, parameters → (phi, psi) and back.
 """
@@ -28,26 +28,26 @@ def split_weights(
     output_axis: int = -1,
     order: Sequence[str] | None = None,
 ) -> Split:
-    """Divide a parameter tree into its stochastic and deterministic weights.
+    """Split a parameter tree into stochastic and deterministic weights.
 
     Args:
-        params: The network's parameters, or their shapes (``jax.eval_shape`` of the init).
-            Integers and other arrays that cannot be trained must be there with their values: they
-            are kept as they are.
-        stochastic: A glob over paths, several, a predicate on leaves, or a `Subset`.
-        freeze: Which of the other weights are not trained either, chosen likewise; they must be there
-            with their values. Random weights stay random.
-        output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
-        order: The paths in the order in which the network defines them, by which layers are
-            counted; the order of ``params`` by default.
+        params: Parameters of the network, or their shapes (``jax.eval_shape`` of its init). Arrays that
+            cannot be trained, such as integers, need their values.
+        stochastic: The random weights: a glob over paths, several globs, a predicate on leaves, or a
+            `Subset`.
+        freeze: The weights that are not trained, in the same forms. They need their values. Random
+            weights stay random.
+        output_axis: The axis of a kernel that indexes its output units; see `Network`.
+        order: The paths in the order in which the network defines them, by which layers are counted. The
+            order of ``params`` by default.
 
     Returns:
-        The split; ``merge(*flatten(params))`` gives the parameters back exactly. In psi a leaf that
-        is stochastic in part holds its other weights as one flat array.
+        The split; ``merge(*flatten(params))`` equals ``params``. A leaf that is stochastic in part has
+        its other weights in psi as one flat array.
 
     Raises:
         ValueError: ``stochastic`` or ``freeze`` matches no weight.
-        TypeError: It is no selection.
+        TypeError: ``stochastic`` or ``freeze`` is not a selection.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -76,7 +76,7 @@ def split_weights(
     _require_stochastic(leaves, masks)
     frozen_masks = _frozen_masks(leaves, masks, freeze)
     frozen = {
-        leaf.path: _rest(_constant(leaf, value), fixed)
+        leaf.path: _select(_constant(leaf, value), fixed)
         for leaf, fixed, (_, value) in zip(leaves, frozen_masks, with_paths, strict=True)
         if fixed.any() or not (leaf.size or trains(leaf))
     }
@@ -89,9 +89,9 @@ def split_weights(
         psi: dict[str, Array] = {}
         for leaf, mask, rest, value in zip(leaves, masks, trained, jax.tree.leaves(params), strict=True):
             if mask.any():
-                phi.append(jnp.ravel(_rest(jnp.asarray(value), mask)))
+                phi.append(jnp.ravel(_select(jnp.asarray(value), mask)))
             if rest.any() or not (leaf.size or leaf.path in frozen):
-                psi[leaf.path] = _rest(jnp.asarray(value), rest)
+                psi[leaf.path] = _select(jnp.asarray(value), rest)
         return jnp.concatenate(phi), psi
 
     def merge(phi: Array, psi: dict[str, Array]) -> PyTree:
@@ -104,11 +104,10 @@ def split_weights(
             if leaf.path in psi:
                 pieces.append((trained[index], psi[leaf.path]))
             if leaf.path in frozen:
-                pieces.append((frozen_masks[index], _unfolded(frozen[leaf.path])))
+                pieces.append((frozen_masks[index], _hide_from_folding(frozen[leaf.path])))
             if len(pieces) == 1:
                 values.append(pieces[0][1].reshape(leaf.shape))
                 continue
-            # One gather puts the parts back in their places.
             places = np.argsort(np.concatenate([np.flatnonzero(part) for part, _ in pieces]))
             values.append(jnp.concatenate([piece for _, piece in pieces])[places].reshape(leaf.shape))
         return jax.tree.unflatten(treedef, values)
@@ -116,21 +115,21 @@ def split_weights(
     return Split(leaves, masks, sum(sizes), flatten, merge, frozen=frozen)
 
 
-def _unfolded(value: Array) -> Array:
-    """A constant that the compiler leaves alone: it would spend minutes on folding a large network."""
+def _hide_from_folding(value: Array) -> Array:
+    """Hide a large constant from the compiler, which would spend minutes folding it."""
     barrier: Callable[[Array], Array] = jax.lax.optimization_barrier
     return barrier(value) if value.size > _LARGE else value
 
 
-def _rest(value: Array, chosen: Any) -> Array:
-    """The chosen weights of a leaf: the leaf itself where all are, one flat array otherwise."""
+def _select(value: Array, chosen: Any) -> Array:
+    """Return the chosen weights of a leaf: the leaf itself if all are chosen, else a flat array."""
     return value if chosen.all() else jnp.ravel(value)[np.flatnonzero(chosen)]
 
 
 def _frozen_masks(
     leaves: Sequence[Leaf], masks: Sequence[Any], freeze: Selection | None
 ) -> list[Bool[np.ndarray, "..."]]:
-    """What is neither random nor trained: what the user says, and what no gradient can move."""
+    """Mark weights that are neither random nor trained: chosen by the user, or not differentiable."""
     fixed = [np.full(leaf.shape, not trains(leaf)) for leaf in leaves]
     if freeze is None:
         return fixed
@@ -142,7 +141,7 @@ def _frozen_masks(
 
 
 def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
-    """The split of a φ that ends with the likelihood's random parameters."""
+    """Append the random parameters of a likelihood to φ."""
     if not latents:
         return split
     starts = [jax.eval_shape(latent.start) for latent in latents]
@@ -152,7 +151,7 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
     )
     ends = split.dim + np.cumsum([leaf.size for leaf in extra])
 
-    def extended(params: PyTree) -> tuple[Array, dict[str, Array]]:
+    def flatten(params: PyTree) -> tuple[Array, dict[str, Array]]:
         phi, psi = split.flatten(params)
         return jnp.concatenate([phi, *(jnp.ravel(latent.start()) for latent in latents)]), psi
 
@@ -167,21 +166,21 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
         leaves=split.leaves + extra,
         masks=split.masks + tuple(np.ones(leaf.shape, bool) for leaf in extra),
         dim=int(ends[-1]),
-        flatten=extended,
+        flatten=flatten,
         latents=read,
     )
 
 
 def defined_order(params: PyTree) -> list[str]:
-    """The paths of the leaves in the order of definition, where flattening sorts dictionaries."""
-    return [_path(keys) for keys in _in_defined_order(params)]
+    """List the paths of the leaves in the order of definition; flattening sorts dictionaries."""
+    return [_path(keys) for keys in _walk_in_order(params)]
 
 
 def order_is_known(tree: PyTree, inside: bool = False) -> bool:
-    """Return whether layers can be counted: no dictionary holds more than one of them.
+    """Return True if layers can be counted: no dictionary holds several layers.
 
-    JAX sorts dictionaries by name, so the order of their entries is that of definition only where the
-    adapter of a library says so (`Network.ordered`).
+    JAX sorts dictionaries by name. Only the adapter of a library knows that their order is that of
+    definition (`Network.ordered`).
     """
     if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
         return True
@@ -199,13 +198,13 @@ def _path(keys: Any) -> str:
 def _constant(leaf: Leaf, value: Any) -> Array:
     if isinstance(value, jax.ShapeDtypeStruct):
         raise ValueError(
-            f"{leaf.path!r} holds {leaf.dtype} numbers, which are not trained: pass the parameters "
-            "themselves instead of their shapes, so that it can be kept."
+            f"{leaf.path!r} holds {leaf.dtype} numbers, which are not trained; pass the parameters "
+            "instead of their shapes."
         )
     return jnp.asarray(value)
 
 
-def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _walk_in_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0]
     if len(children) == 1 and not children[0][0]:
         yield prefix
@@ -214,7 +213,7 @@ def _in_defined_order(tree: PyTree, prefix: tuple[Any, ...] = ()) -> Iterator[tu
         place = {name: index for index, name in enumerate(tree)}
         children = sorted(children, key=lambda child: place[child[0][0].key])
     for path, child in children:
-        yield from _in_defined_order(child, (*prefix, *path))
+        yield from _walk_in_order(child, (*prefix, *path))
 
 
 def _fan_in(shape: tuple[int, ...], output_axis: int) -> int:
@@ -227,8 +226,8 @@ def _require_distinct(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
-                f"two weights have the path {name!r}, so a pattern could not tell them apart; rename "
-                "one of them (a name must not contain '/')."
+                f"two weights have the path {name!r}, so a pattern cannot distinguish them; rename one "
+                "(a name must not contain '/')."
             )
 
 

@@ -1,6 +1,6 @@
-"""Networks: adapters to the common libraries, a ready-made perceptron, new weights beside their own.
+"""Networks: adapters to common libraries, ready-made networks, and new weights for existing ones.
 
-They may import `types` and `_utils`.
+The room may import `types` and `_utils`.
 """
 
 from partialbayes.networks._bfloat16 import bfloat16_matmuls

@@ -1,4 +1,4 @@
-"""Matrix products in bfloat16, everything else as it was."""
+"""Compute matrix products in bfloat16, and the rest in float32."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from partialbayes.types import Network
 
 
 def bfloat16_matmuls(network: Network) -> Network:
-    """The same network with its matrix products done in bfloat16 and summed in float32.
+    """Compute the matrix products of a network in bfloat16, summed in float32.
 
-    About half the time of a large product on hardware that has them, for three significant digits.
-    Weights, activations and gradients stay in float32; convolutions are left alone.
+    On hardware with bfloat16 a large product takes about half the time, with three significant digits.
+    Weights, activations and gradients stay in float32; convolutions are unchanged.
+
+    Args:
+        network: The network.
+
+    Returns:
+        The network with bfloat16 products.
 
     Raises:
         TypeError: ``network`` is not a `Network`.
@@ -32,13 +38,13 @@ def bfloat16_matmuls(network: Network) -> Network:
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         arguments = (params, inputs)
         jaxpr, shape = jax.make_jaxpr(network.apply, return_shape=True)(*arguments)
-        results = interpret(jaxpr, jax.tree.leaves(arguments), _in_bfloat16)
+        results = interpret(jaxpr, jax.tree.leaves(arguments), _use_bfloat16)
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return network._replace(apply=apply)
 
 
-def _in_bfloat16(equation: Any, inputs: list[Any]) -> list[Any] | None:
+def _use_bfloat16(equation: Any, inputs: list[Any]) -> list[Any] | None:
     if equation.primitive.name != "dot_general":
         return None
     left, right = (value.astype(jnp.bfloat16) for value in inputs)

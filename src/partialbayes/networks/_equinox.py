@@ -1,4 +1,4 @@
-"""Equinox modules as networks."""
+"""Convert Equinox modules to networks."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ def from_equinox(
     *,
     pretrained: bool = False,
 ) -> Network:
-    """A network from an Equinox module, which takes a single example as Equinox has it.
+    """Convert an Equinox module, which takes a single example, to a network.
 
     Args:
-        module: A module, whose present weights are where training starts; or a function from a
-            key to a module, which gives fresh weights for every key.
-        state: The ``eqx.nn.State`` of a module with batch statistics, called as
-            ``module(x, state)``.
-        pretrained: Whether the module's weights are worth keeping; see `Network`.
+        module: A module, whose weights are the start of training; or a function from a key to a module,
+            which draws new weights for each key.
+        state: The ``eqx.nn.State`` of a module with batch statistics, which is called as ``module(x,
+            state)``.
+        pretrained: Whether the weights are trained; see `Network`.
 
     Returns:
-        The network; the paths of its weights are the module's field names, such as
-        ``layers/0/weight``. It is in inference mode: dropout is off, and state stays as it is.
+        The network. The paths of its weights are the field names of the module, such as
+        ``layers/0/weight``. It is in inference mode: dropout is off, and state is constant.
 
     Raises:
         TypeError: ``module`` is neither an ``eqx.Module`` nor a function from a key to one.
-        ValueError: ``pretrained`` with a function, which has no weights to keep.
+        ValueError: The module needs arguments besides an input, or ``pretrained`` is set with a
+            function, which has no weights.
 
     Example:
         >>> import equinox as eqx, jax, partialbayes as pb
@@ -61,7 +62,7 @@ def from_equinox(
         template = module(jax.random.key(0))
         if not isinstance(template, eqx.Module):
             raise TypeError(
-                f"module must give an eqx.Module for a key, not {type(template)}; for a module with "
+                f"module must return an eqx.Module for a key, not {type(template)}; for a module with "
                 "state pass the module and its state, from eqx.nn.make_with_state."
             )
 
@@ -86,7 +87,7 @@ def from_equinox(
 
 
 def _check_call(kind: type, has_state: bool) -> None:
-    """Refuse modules that cannot be called as ``module(x)`` or ``module(x, state)``."""
+    """Require that a module can be called as ``module(x)`` or ``module(x, state)``."""
     needed = [
         parameter.name
         for parameter in list(inspect.signature(kind.__call__).parameters.values())[2:]
@@ -96,11 +97,11 @@ def _check_call(kind: type, has_state: bool) -> None:
     random = [name for name in needed if name in ("key", "rng", "rngs")]
     if random:
         raise ValueError(
-            f"{kind.__name__} cannot be called without {random[0]!r}: its outputs are no function of "
-            "its weights and inputs. Give it a default of None, and draw nothing in inference mode."
+            f"module {kind.__name__} cannot be called without {random[0]!r}; give it the default None, "
+            "and draw no random numbers in inference mode."
         )
     if needed and not has_state:
         raise ValueError(
-            f"{kind.__name__} takes {needed} besides its input; for a module with state pass "
+            f"module {kind.__name__} takes {needed} besides its input; for a module with state pass "
             "from_equinox(module, state)."
         )

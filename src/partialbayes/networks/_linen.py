@@ -1,4 +1,4 @@
-"""Flax Linen modules as networks."""
+"""Convert Flax Linen modules to networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partialbayes.types import Network, PRNGKey
 if TYPE_CHECKING:
     from flax import linen
 
-# What modules call the switch between training and evaluation, and its value at evaluation.
+# Names of the switch between training and evaluation, and its value in evaluation.
 _SWITCHES = {
     "train": False,
     "training": False,
@@ -33,24 +33,24 @@ def from_linen(
     pretrained: bool = False,
     **options: Any,
 ) -> Network:
-    """A network from a Flax Linen module.
+    """Convert a Flax Linen module to a network.
 
     Args:
         module: The module.
-        inputs: A few rows of inputs, of which only the shape matters.
-        variables: The variables of a pretrained module, ``{"params": …, "batch_stats": …}``, to
-            start from; fresh weights for every key by default.
-        pretrained: Whether those weights are worth keeping; see `Network`.
-        **options: Further arguments of the module's call. A ``train`` or ``deterministic``
-            argument, and their like, is set to evaluation by itself.
+        inputs: A few rows of inputs; only their shape and dtype are used.
+        variables: The variables of a trained module, ``{"params": …, "batch_stats": …}``. By default
+            each key draws new weights.
+        pretrained: Whether ``variables`` are trained; see `Network`.
+        **options: Further arguments of the module's call. Switches such as ``train`` or
+            ``deterministic`` are set to evaluation by default.
 
     Returns:
-        The network; the paths of its weights are the module's names, such as ``Dense_0/kernel``.
-        Dropout is off, and collections other than ``params`` (batch statistics) stay as they are.
+        The network. The paths of its weights are the names of the module, such as ``Dense_0/kernel``.
+        Dropout is off, and collections other than ``params`` (batch statistics) are constant.
 
     Raises:
-        ValueError: ``variables`` has no ``params``, or the module draws random numbers or changes
-            its state when it is called for evaluation; or ``pretrained`` without ``variables``.
+        ValueError: ``variables`` has no ``params``; the module draws random numbers or changes its state
+            in evaluation; or ``pretrained`` is set without ``variables``.
 
     Example:
         >>> import flax.linen as nn, jax.numpy as jnp, partialbayes as pb
@@ -81,7 +81,7 @@ def from_linen(
         rest = dict(unfreeze(variables))
         if "params" not in rest:
             raise ValueError(
-                f"variables must hold the weights as 'params'; it has {sorted(rest)} only. Pass what "
+                f"variables must hold the weights as 'params'; it has only {sorted(rest)}. Pass what "
                 "module.init returned, or {'params': weights}."
             )
         as_called: dict[str, PyTree] = {}
@@ -90,9 +90,9 @@ def from_linen(
             as_called.update(fresh(key)["params"])
             return ()
 
-        # Training sorts dictionaries by name; a fresh module has its layers as it calls them.
+        # Trained dictionaries are sorted by name; a new module has its layers in the order of calls.
         jax.eval_shape(note, jax.random.key(0))
-        start = _in_order_of(as_called, rest.pop("params"))
+        start = _sort_like(as_called, rest.pop("params"))
 
         def init(key: PRNGKey) -> PyTree:
             return start
@@ -102,21 +102,20 @@ def from_linen(
             return module.apply({"params": params, **rest}, inputs, **options)
         except errors.InvalidRngError as error:
             raise ValueError(
-                "the module draws random numbers when it is called, so its outputs are no function of "
-                "its weights and inputs; switch that off by an option of its call, such as "
-                f"from_linen(..., deterministic=True). Flax says: {error}"
+                "module draws random numbers when it is called; switch that off by an option of its "
+                f"call, such as from_linen(..., deterministic=True). Flax reports: {error}"
             ) from None
         except errors.ModifyScopeVariableError as error:
             raise ValueError(
-                "the module changes its state when it is called; set it to evaluation by an option of "
-                f"its call, such as from_linen(..., use_running_average=True). Flax says: {error}"
+                "module changes its state when it is called; set it to evaluation by an option of its "
+                f"call, such as from_linen(..., use_running_average=True). Flax reports: {error}"
             ) from None
 
     return Network(init, apply, ordered=True, pretrained=pretrained)
 
 
-def _in_order_of(template: PyTree, tree: PyTree) -> PyTree:
-    """The same nested dictionaries with their keys in the template's order."""
+def _sort_like(template: PyTree, tree: PyTree) -> PyTree:
+    """Sort the keys of nested dictionaries by the order of a template."""
     if not isinstance(tree, dict) or not isinstance(template, dict) or set(tree) != set(template):
         return tree
-    return {name: _in_order_of(template[name], tree[name]) for name in template}
+    return {name: _sort_like(template[name], tree[name]) for name in template}

@@ -19,29 +19,33 @@ def mlp(
     activation: Callable[[Array], Array] = jax.nn.gelu,
     initial_bias: float = 0.0,
 ) -> Network:
-    """Dense layers of the given sizes, with an activation between them.
+    """Build a multilayer perceptron with dense layers of the given sizes.
 
-    Its weights are found at ``layers/0/kernel``, ``layers/0/bias``, ``layers/1/kernel``, …
+    Its weights have the paths ``layers/0/kernel``, ``layers/0/bias``, ``layers/1/kernel``, …
 
     Args:
-        sizes: Width of the input, of each hidden layer, and of the output.
-        activation: Applied after every layer but the last.
-        initial_bias: Standard deviation of the hidden layers' biases at the start. With 0 all units
-            of the first layer bend at the origin and have to be trained apart. The spread of the
-            inputs, so 1 if they are standardized, lays the bends over the data: with only one or two
-            inputs that matters.
+        sizes: Widths of the input, of each hidden layer, and of the output.
+        activation: Activation function, applied after every layer but the last.
+        initial_bias: Standard deviation of the initial biases of hidden layers. With 0, all units of the
+            first layer change slope at the origin. With the standard deviation of the inputs (1 if they
+            are standardized) they do so all over the data, which matters for one or two inputs.
+
+    Returns:
+        The network.
 
     Raises:
-        ValueError: ``sizes`` has fewer than two entries, or one that is not a whole number of at
-            least 1; ``activation`` is no function from an array to one of the same shape;
-            ``initial_bias`` is negative or infinite; or inputs of another width.
+        ValueError: ``sizes`` has fewer than two entries or one that is not a positive integer;
+            ``activation`` does not map an array to one of the same shape; or ``initial_bias`` is
+            negative or infinite. In `fit`: inputs have the wrong width.
 
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])
     """
     if isinstance(sizes, str) or not hasattr(sizes, "__len__") or len(sizes) < 2:
-        raise ValueError(f"sizes must name at least an input and an output width, not {sizes!r}.")
+        raise ValueError(
+            f"sizes must name at least an input and an output width, such as [2, 50, 1], not {sizes!r}."
+        )
     for size in sizes:
         require_positive_int("every entry of sizes", size, "for example mlp([2, 50, 1]).")
     _require_activation(activation)
@@ -77,14 +81,14 @@ def mlp(
 
 
 def _require_activation(activation: Callable[[Array], Array]) -> None:
-    """Refuse what is no function from an array to one of the same shape."""
+    """Require a function from an array to one of the same shape."""
     wanted = "activation must be a function from an array to one of the same shape, such as jax.nn.gelu"
     if not callable(activation):
         raise ValueError(f"{wanted}, not {activation!r}.")
     hidden = jax.ShapeDtypeStruct((2, 3), jnp.result_type(float))  # type: ignore[no-untyped-call]
     try:
         shape = getattr(jax.eval_shape(activation, hidden), "shape", None)
-    except Exception as error:  # whatever it raises, it cannot be called so
+    except Exception as error:  # any error means a wrong signature
         raise ValueError(f"{wanted}; {activation!r} raises {type(error).__name__}.") from error
     if shape != hidden.shape:
-        raise ValueError(f"{wanted}; {activation!r} gives shape {shape} for {hidden.shape}.")
+        raise ValueError(f"{wanted}; {activation!r} returns shape {shape} for {hidden.shape}.")

@@ -1,4 +1,4 @@
-"""Flax NNX modules as networks."""
+"""Convert Flax NNX modules to networks."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 def from_nnx(
     module: nnx.Module | Callable[[nnx.Rngs], nnx.Module], *, pretrained: bool = False
 ) -> Network:
-    """A network from a Flax NNX module.
+    """Convert a Flax NNX module to a network.
 
     Args:
-        module: A module, whose present weights are where training starts; or a function from
-            ``nnx.Rngs`` to a module, which gives fresh weights for every key.
-        pretrained: Whether the module's weights are worth keeping; see `Network`.
+        module: A module, whose weights are the start of training; or a function from ``nnx.Rngs`` to a
+            module, which draws new weights for each key.
+        pretrained: Whether the weights are trained; see `Network`.
 
     Returns:
-        The network; the paths of its weights are the module's attribute names, such as
-        ``layers/0/kernel``. It is in evaluation mode: dropout is off, and state that is not a
-        parameter (batch statistics) stays as it is. The module itself is not touched.
+        The network. The paths of its weights are the attribute names of the module, such as
+        ``layers/0/kernel``. It is in evaluation mode: dropout is off, and state other than parameters
+        (batch statistics) is constant. The module is not changed.
 
     Raises:
         TypeError: ``module`` is neither an ``nnx.Module`` nor a function from ``nnx.Rngs`` to one.
-        ValueError: The module draws random numbers in evaluation mode; or ``pretrained`` with a
-            function, which has no weights to keep.
+        ValueError: The module draws random numbers in evaluation mode, or ``pretrained`` is set with a
+            function, which has no weights.
 
     Example:
         >>> from flax import nnx
@@ -48,7 +48,7 @@ def from_nnx(
         return nnx.split(copy, nnx.Param, ...)
 
     def weights(source: Any, state: Any) -> PyTree:
-        return _in_defined_order(nnx.to_pure_dict(state), source)
+        return _sort_by_definition(nnx.to_pure_dict(state), source)
 
     if isinstance(module, nnx.Module):
         graph, own, rest = parts(module)
@@ -69,7 +69,7 @@ def from_nnx(
         )
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        # Copies: what the call changes in them is dropped.
+        # Copies, so that changes by the call are dropped.
         state, frozen = jax.tree.map(lambda leaf: leaf, (own, rest))
         nnx.replace_by_pure_dict(state, params)
         merged: Any = nnx.merge(graph, state, frozen)
@@ -78,16 +78,16 @@ def from_nnx(
         after = jax.tree.leaves(nnx.state(merged, nnx.RngCount))
         if any(a is not b for a, b in zip(after, before, strict=True)):
             raise ValueError(
-                "the module draws random numbers when it is called in evaluation mode, so its outputs "
-                "are no function of its weights and inputs; switch that off in the module."
+                "module draws random numbers when it is called in evaluation mode; switch that off, so "
+                "that its outputs depend only on weights and inputs."
             )
         return outputs
 
     return Network(init, apply, ordered=True, pretrained=pretrained)
 
 
-def _in_defined_order(state: Any, module: Any) -> Any:
-    """The same dictionary in the order in which the module's attributes were set."""
+def _sort_by_definition(state: Any, module: Any) -> Any:
+    """Sort a dictionary by the order in which the module's attributes were set."""
     if not isinstance(state, dict):
         return state
     names = list(vars(module)) if hasattr(module, "__dict__") else []
@@ -97,4 +97,4 @@ def _in_defined_order(state: Any, module: Any) -> Any:
 
     known = sorted((name for name in state if name in names), key=names.index)
     others = [name for name in state if name not in names]
-    return {name: _in_defined_order(state[name], child(name)) for name in (*known, *others)}
+    return {name: _sort_by_definition(state[name], child(name)) for name in (*known, *others)}

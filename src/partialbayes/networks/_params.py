@@ -1,4 +1,4 @@
-"""Plain parameters and a function of them as a network."""
+"""Convert parameters and a function of them to a network."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ def from_params(
     ordered: bool = False,
     pretrained: bool = False,
 ) -> Network:
-    """A network from its weights, any pytree of arrays, and what it computes with them.
+    """Build a network from a pytree of weights and a function that applies them.
 
-    For fresh weights at every key use ``Network(init, apply)`` itself.
+    To draw new weights for each key use ``Network(init, apply)``.
 
     Args:
-        params: The weights, where training starts. Integers among them stay as they are.
+        params: The weights at the start of training. Integers among them are constant.
         apply: ``(params, inputs) -> outputs``, with a leading example axis on both.
-        output_axis: Which axis of a kernel counts the units it feeds; see `Network`.
+        output_axis: The axis of a kernel that indexes its output units; see `Network`.
         ordered: Whether the dictionaries in ``params`` are in the order of the layers, so that layers
-            can be chosen by position. JAX sorts the dictionaries it returns by name.
-        pretrained: Whether ``params`` are worth keeping; see `Network`.
+            can be chosen by position. JAX sorts dictionaries by name.
+        pretrained: Whether ``params`` are trained; see `Network`.
+
+    Returns:
+        The network.
 
     Raises:
         TypeError: ``apply`` is not a function.

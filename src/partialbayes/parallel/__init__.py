@@ -1,4 +1,4 @@
-"""More than one device, more than one machine: meshes of devices, and processes that work as one.
+"""Meshes of devices, groups of processes, and sweeps of independent runs.
 
 It may import `types` and `_utils`.
 """

@@ -1,7 +1,6 @@
-"""Several processes, on one host or many, that work as one: JAX's own distributed runtime, started.
+"""Start JAX's distributed runtime, and exchange data between processes.
 
-Every process runs the same program. JAX joins their devices to one list, over which a mesh is laid.
-Here is how they find each other, what each brings, and what they have to agree on.
+Every process runs the same program. JAX joins their devices into one list, over which a mesh is laid.
 """
 
 from __future__ import annotations
@@ -31,37 +30,35 @@ def initialize(
     timeout: int = 60,
     heartbeat_timeout: int = 100,
 ) -> None:
-    """Join the processes of a run; each of them calls it, before anything is computed.
+    """Join the processes of a run; every process calls it before any computation.
 
-    Under Slurm, Open MPI or on a TPU pod no argument is needed: JAX finds them by itself. Elsewhere each
-    process says where process 0 is, how many there are and which one it is. They must have the same
-    versions of JAX and of this library. On CPUs, say first how they are to talk:
-    ``jax.config.update("jax_cpu_collectives_implementation", "gloo")``.
+    Under Slurm, Open MPI or on a TPU pod no argument is needed, because JAX detects the cluster.
+    Elsewhere pass the address of process 0, the number of processes and the id of this one. All
+    processes must have the same versions of JAX and of this library. On CPUs, first choose how they
+    communicate: ``jax.config.update("jax_cpu_collectives_implementation", "gloo")``.
 
     Args:
-        coordinator: ``"host:port"`` of process 0. Whoever reaches that port can take part in the run.
-        num_processes: How many processes there are.
-        process_id: Which one this is, counted from 0.
-        bind: ``"host:port"`` on which process 0 listens. By default that of ``coordinator`` and no
-            other, so that ``"127.0.0.1:…"`` stays on this machine.
-        timeout: Seconds in which all processes have to be there. Where some are missing, JAX itself ends
-            process 0.
-        heartbeat_timeout: Seconds after which a process that is not heard of is taken for dead; JAX
-            then ends the others.
+        coordinator: ``"host:port"`` of process 0. Anyone who can reach that port can join the run.
+        num_processes: Number of processes.
+        process_id: The id of this process, counted from 0.
+        bind: ``"host:port"`` on which process 0 listens. By default only that of ``coordinator``, so
+            ``"127.0.0.1:…"`` stays on this machine.
+        timeout: Seconds within which all processes must join. If some are missing, JAX ends process 0.
+        heartbeat_timeout: Seconds without a heartbeat after which a process counts as dead. JAX then
+            ends the remaining ones.
 
     Raises:
-        ValueError: No cluster was found, and ``coordinator``, ``num_processes`` and ``process_id`` do
-            not say where it is.
+        ValueError: No cluster was detected, and an argument is missing or out of range.
         TimeoutError: Process 0 could not be reached within the timeout.
-        RuntimeError: The versions differ, or JAX has computed something already.
+        RuntimeError: The versions differ, or JAX has already been used.
 
     Example:
         >>> import partialbayes as pb
-        >>> try:  # which one is this?
+        >>> try:  # process_id is missing
         ...     pb.parallel.initialize("127.0.0.1:8476", num_processes=2)
         ... except ValueError as error:
         ...     print(error)
-        process_id is needed: JAX found no Slurm or other cluster that says it.
+        process_id is needed: JAX found no Slurm or other cluster to take it from.
     """
     require_positive_int("timeout", timeout, "a number of seconds.")
     require_positive_int("heartbeat_timeout", heartbeat_timeout, "a number of seconds.")
@@ -84,12 +81,12 @@ def initialize(
 def _find_cluster(
     coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: int
 ) -> tuple[str, int, int, Any]:
-    """Where and who: what was passed, and for the rest what JAX can find out."""
+    """Complete the arguments by what JAX detects."""
     address, count, number, devices = detect_cluster(coordinator, num_processes, process_id, timeout)
     named = {"coordinator": address, "num_processes": count, "process_id": number}
     for name, value in named.items():
         if value is None:
-            raise ValueError(f"{name} is needed: JAX found no Slurm or other cluster that says it.")
+            raise ValueError(f"{name} is needed: JAX found no Slurm or other cluster to take it from.")
     if not address.rpartition(":")[2].isdigit():
         raise ValueError(f"coordinator must be 'host:port', not {address!r}.")
     if not 0 <= number < count:
@@ -98,7 +95,7 @@ def _find_cluster(
 
 
 def _require_reachable(address: str, timeout: int) -> None:
-    """Wait for process 0; where JAX cannot reach it, it ends this process without an exception."""
+    """Wait for process 0; JAX would end this process without an exception."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout
     while True:
@@ -109,13 +106,13 @@ def _require_reachable(address: str, timeout: int) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"process 0 could not be reached at {address} within {timeout} seconds "
-                    f"({error.strerror or error}); see that it runs there and that the port is open."
+                    f"({error.strerror or error}); check that it runs there and that the port is open."
                 ) from None
         time.sleep(0.2)
 
 
 def _require_same_versions(count: int, number: int, timeout: int) -> None:
-    """Process 0 compares, and all hear of it."""
+    """Compare versions in process 0 and send the result to all."""
     client = distributed_store()
     milliseconds = 1000 * timeout
     own = f"partialbayes {metadata.version('partialbayes')} and JAX {jax.__version__}"
@@ -137,19 +134,22 @@ def _require_same_versions(count: int, number: int, timeout: int) -> None:
 
 
 def allgather_rows(rows: PyTree) -> PyTree:
-    """The rows of every process, in the order of the processes, from those that each has read.
+    """Concatenate the rows that each process has read, in the order of the processes.
 
-    Each host reads its own files; what `fit`, `refine` and `predict` take is the same on every host.
+    Each host reads its own files; `fit`, `refine` and `predict` need the same rows on every host.
 
     Args:
-        rows: Arrays with a leading axis of rows; how many may differ from process to process.
+        rows: Pytree of arrays with a leading axis of rows, whose number may differ between processes.
 
     Returns:
-        The same pytree of NumPy arrays, with all the rows, on every host.
+        The pytree with all rows as NumPy arrays, on every host.
+
+    Raises:
+        ValueError: ``rows`` holds no rows, or arrays of different lengths.
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> x, y = pb.parallel.allgather_rows((np.zeros((8, 2)), np.zeros(8)))  # one process: its own
+        >>> x, y = pb.parallel.allgather_rows((np.zeros((8, 2)), np.zeros(8)))  # one process
         >>> x.shape
         (8, 2)
     """
@@ -170,12 +170,12 @@ def allgather_rows(rows: PyTree) -> PyTree:
 
 
 def is_shared(array: Any) -> bool:
-    """Whether an array lives on devices of several processes."""
+    """Return True if an array is on devices of several processes."""
     return isinstance(array, jax.Array) and not array.is_fully_addressable
 
 
 def to_numpy(array: Any) -> np.ndarray:
-    """All of an array in this host's memory; every process of a shared one has to ask."""
+    """Copy an array to this host; all processes of a shared array must call it."""
     if is_shared(array) and not array.is_fully_replicated:
         from jax.experimental import multihost_utils
 
@@ -184,12 +184,12 @@ def to_numpy(array: Any) -> np.ndarray:
 
 
 def gather_to_host(tree: PyTree) -> PyTree:
-    """What is shared as arrays of this process alone, whole; the rest as it is."""
+    """Convert shared arrays to arrays of this process; leave the rest."""
     return jax.tree.map(lambda leaf: jnp.asarray(to_numpy(leaf)) if is_shared(leaf) else leaf, tree)
 
 
 def broadcast_from_process_zero(number: int, shared: bool) -> int:
-    """What process 0 has decided, where processes run as one; a clock tells each something else."""
+    """Broadcast process 0's value, so that decisions based on wall-clock time agree."""
     if not shared:
         return number
     from jax.experimental import multihost_utils
@@ -199,7 +199,7 @@ def broadcast_from_process_zero(number: int, shared: bool) -> int:
 
 @contextmanager
 def explain_lost_process(remedy: Callable[[], str]) -> Iterator[None]:
-    """Say what it means when a computation that several processes share fails."""
+    """Explain the failure of a computation that several processes share."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

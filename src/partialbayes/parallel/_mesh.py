@@ -1,4 +1,4 @@
-"""Meshes of devices: made, and checked against what is to run on them."""
+"""Make meshes of devices, and check algorithms against them."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from partialbayes.types import Algorithm, Particles
 
 
 def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
-    """Devices in rows and columns, for the ``mesh`` of `fit`, `refine` and `predict`.
+    """Arrange devices in a mesh, for the ``mesh`` argument of `fit`, `refine` and `predict`.
 
-    Particles are divided over ``particle``, the rows of a batch over ``data``, and ψ with its optimizer
-    over ``psi``: each weight along its longest axis that can be divided evenly, so that a ψ too large
-    for one device is kept in parts, and sent where a layer needs it. Every device has all of the
-    log-weights, so that there is one resampling of the whole cloud, and one run gives what it would
-    give on one device, up to the order of sums.
+    Particles are divided over the axis ``particle``, rows of a batch over ``data``, and ψ with its
+    optimizer over ``psi``: each weight along its longest axis that divides evenly, so that a ψ too large
+    for one device fits. Every device holds all log-weights, so the whole cloud is resampled at once.
+    Results equal those of one device up to the order of sums.
 
     Args:
-        particle: Into how many parts the particles are divided.
-        data: Into how many parts the rows are divided.
-        psi: Into how many parts ψ is divided; one keeps all of it on every device.
+        particle: Number of parts of the particles.
+        data: Number of parts of the rows.
+        psi: Number of parts of ψ; 1 keeps ψ on every device.
 
     Returns:
-        The first ``particle × data × psi`` devices that JAX sees, as a mesh.
+        A mesh of the first ``particle × data × psi`` devices of JAX.
 
     Raises:
-        ValueError: There are fewer devices.
+        ValueError: There are fewer devices, or a number of parts is not a positive integer.
 
     Example:
         >>> import partialbayes as pb
         >>> pb.parallel.mesh(particle=1).axis_names
         ('particle', 'data', 'psi')
     """
-    require_positive_int("particle", particle, "into how many parts the particles are divided.")
-    require_positive_int("data", data, "into how many parts the rows are divided.")
-    require_positive_int("psi", psi, "into how many parts ψ is divided.")
+    require_positive_int("particle", particle, "the number of parts of the particles.")
+    require_positive_int("data", data, "the number of parts of the rows.")
+    require_positive_int("psi", psi, "the number of parts of ψ.")
     devices, needed = jax.devices(), particle * data * psi
     if needed > len(devices):
         raise ValueError(
             f"a mesh of particle={particle} × data={data} × psi={psi} needs {needed} devices, but JAX "
             f"sees only {len(devices)}; use fewer parts, or, to try it on a CPU, set the environment "
-            f"variable XLA_FLAGS=--xla_force_host_platform_device_count={needed} before JAX is started."
+            f"variable XLA_FLAGS=--xla_force_host_platform_device_count={needed} before JAX starts."
         )
     shaped = np.array(devices[:needed]).reshape(particle, data, psi)
     return Mesh(shaped, (PARTICLE, DATA, PSI), axis_types=(AxisType.Auto,) * 3)
 
 
 def as_mesh(mesh: Any) -> Mesh | None:
-    """The mesh a user passed, with axes that the compiler may divide along; None stays None."""
+    """Validate a mesh and let the compiler divide along its axes; None stays None."""
     if mesh is None:
         return None
     require_instance("mesh", mesh, Mesh, "for example parallel.mesh(particle=4).")
     unknown = [name for name in mesh.axis_names if name not in (PARTICLE, DATA, PSI)]
     if unknown:
         raise ValueError(
-            f"mesh has an axis {unknown[0]!r}; its axes may be {PARTICLE!r}, {DATA!r} and {PSI!r} "
-            "alone, as those of parallel.mesh(particle=4, data=2) are."
+            f"mesh has an axis {unknown[0]!r}; its axes may only be {PARTICLE!r}, {DATA!r} and {PSI!r}, "
+            "as in parallel.mesh(particle=4, data=2)."
         )
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
 
 def require_divisible(mesh: Mesh | None, algorithm: Algorithm) -> None:
-    """Complain if the particles of an algorithm cannot be divided evenly over the mesh."""
+    """Require that the mesh divides the particles of an algorithm evenly."""
     if mesh is None:
         return
     state = jax.eval_shape(algorithm.init, jax.random.key(0))
@@ -78,7 +77,7 @@ def require_divisible(mesh: Mesh | None, algorithm: Algorithm) -> None:
 
 
 def require_even(mesh: Mesh | None, num_particles: int) -> None:
-    """Complain if so many particles cannot be divided evenly over the mesh."""
+    """Require that the mesh divides a number of particles evenly."""
     parts = num_parts(mesh, PARTICLE)
     if num_particles % parts:
         raise ValueError(

@@ -1,10 +1,8 @@
-"""How one run is divided over a mesh of devices: by annotation, the functions stay what they are.
+"""Divide a run over a mesh of devices by annotations.
 
-A mesh has an axis ``particle``, an axis ``data``, an axis ``psi``, or several of them. Particles are
-divided over the first, the rows of a batch over the second, the weights of ψ and its optimizer over
-the third; log-weights and all the rest are on every device. Here are the
-annotations, for the few places where the compiler needs to be told. They look at the mesh that is in
-force where a function is traced (`use_mesh`), and without one they change nothing.
+Particles are divided over the axis ``particle`` of the mesh, rows of a batch over ``data``, the weights
+of ψ and its optimizer over ``psi``; log-weights and all else are on every device. The annotations use
+the mesh that is active where a function is traced (`use_mesh`); without a mesh they do nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ Tree = TypeVar("Tree", bound=PyTree)
 
 @contextmanager
 def use_mesh(mesh: Mesh | None) -> Iterator[None]:
-    """What is traced inside this block is for this mesh; None for the default device."""
+    """Trace functions inside the block for this mesh; None is the default device."""
     if mesh is None:
         yield
     else:
@@ -39,28 +37,28 @@ def use_mesh(mesh: Mesh | None) -> Iterator[None]:
 
 
 def axis_size(axis: str) -> int:
-    """How many parts the mesh in force has along an axis; one if it has none, or there is no mesh."""
+    """Return the size of an axis of the active mesh; 1 if there is no such axis or mesh."""
     return int(dict(jax.sharding.get_abstract_mesh().shape).get(axis, 1))
 
 
 def shard_particles(values: Float[Array, "particle ..."]) -> Float[Array, "particle ..."]:
-    """The first axis divided over ``particle``, where it can be divided evenly."""
+    """Divide the first axis over ``particle`` if it divides evenly."""
     return _shard_first_axis(values, PARTICLE)
 
 
 def shard_data(tree: Tree) -> Tree:
-    """The first axis of every leaf divided over ``data``, where it can be divided evenly."""
+    """Divide the first axis of every leaf over ``data`` if it divides evenly."""
     divided: Tree = jax.tree.map(lambda leaf: _shard_first_axis(leaf, DATA), tree)
     return divided
 
 
 def replicate(array: Array) -> Array:
-    """All of it on every device."""
+    """Copy an array to every device."""
     return array if jax.sharding.get_abstract_mesh().empty else _with_constraint(array, _spec())
 
 
 def replicate_row(array: Array, index: Int[Array, ""]) -> Array:
-    """``array[index]``, without all the other rows being sent to every device to find it."""
+    """Compute ``array[index]`` without sending all rows to every device."""
     if axis_size(DATA) == 1:
         return array[index]
     chosen = jnp.expand_dims(jnp.arange(array.shape[0]) == index, tuple(range(1, array.ndim)))
@@ -76,21 +74,21 @@ def _shard_first_axis(array: Array, axis: str) -> Array:
 
 
 def constrain(tree: Tree) -> Tree:
-    """Every cloud of particles divided over ``particle``, every ψ over ``psi``, all else everywhere."""
+    """Divide clouds of particles over ``particle`` and ψ over ``psi``; replicate the rest."""
     if jax.sharding.get_abstract_mesh().empty:
         return tree
     return _with_constraint(tree, _specs(tree, axis_size(PARTICLE), axis_size(PSI)))
 
 
 def put_on_mesh(mesh: Mesh | None, tree: Tree) -> Tree:
-    """The same, for arrays at hand: they are sent to the devices of the mesh."""
+    """Send arrays to the devices of a mesh, divided as in `constrain`."""
     if mesh is None:
         return tree
     return _put(mesh, tree, _specs(tree, num_parts(mesh, PARTICLE), num_parts(mesh, PSI)))
 
 
 def shard_rows(mesh: Mesh | None, tree: Tree) -> Tree:
-    """Rows at hand, divided over ``data`` where they can be divided evenly."""
+    """Send rows to the devices of a mesh, divided over ``data`` if they divide evenly."""
     if mesh is None:
         return tree
     parts = num_parts(mesh, DATA)
@@ -102,13 +100,13 @@ def shard_rows(mesh: Mesh | None, tree: Tree) -> Tree:
 
 
 def num_parts(mesh: Mesh | None, axis: str) -> int:
-    """How many parts a mesh has along an axis; one if it has no such axis, or there is no mesh."""
+    """Return the size of an axis of a mesh; 1 if there is no such axis or mesh."""
     return 1 if mesh is None else int(dict(mesh.shape).get(axis, 1))
 
 
 def _specs(tree: PyTree, parts: int, psi_parts: int) -> PyTree:
     def of(node: Array | Particles | Psi) -> PyTree:
-        if isinstance(node, Psi):  # also in the optimizer, whose moments are shaped as ψ is
+        if isinstance(node, Psi):  # also the optimizer's moments, which have ψ's shape
             return jax.tree.map(partial(_weight_spec, psi_parts), node)
         if not isinstance(node, Particles):
             return _spec()
@@ -122,7 +120,7 @@ def _specs(tree: PyTree, parts: int, psi_parts: int) -> PyTree:
 
 
 def _weight_spec(parts: int, leaf: Array) -> PartitionSpec:
-    """The longest axis of a weight divided over ``psi``, of those that can be divided evenly."""
+    """Divide a weight over ``psi`` along its longest axis that divides evenly."""
     even = [axis for axis, size in enumerate(leaf.shape) if parts > 1 and size % parts == 0]
     if not even:
         return _spec()

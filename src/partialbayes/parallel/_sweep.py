@@ -1,4 +1,4 @@
-"""Independent runs over processes: joblib's local ones, or whatever cluster it is told to use."""
+"""Run independent tasks in parallel, through joblib."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ Result = TypeVar("Result")
 def sweep(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, n_jobs: int | None = None
 ) -> Iterator[tuple[Task, Result]]:
-    """Call a function on each task, and give every task with its result as they come.
+    """Call a function on each task in parallel, and yield results as they complete.
 
-    The work goes through joblib. By default it is done by processes of this machine, of one thread
-    each, so that they do not get in each other's way; inside ``joblib.parallel_config("dask")`` or
-    ``"ray"`` the workers are the cluster's, and their threads its own business.
+    By default joblib starts processes on this machine with one thread each. Inside
+    ``joblib.parallel_config("dask")`` or ``"ray"`` the workers are those of the cluster, with its
+    settings.
 
     Args:
-        function: What to do. It and its results go between processes: let it return NumPy arrays,
-            numbers or a `Fit`, and take a seed, not a typed key.
-        tasks: What to do it on.
-        n_jobs: How many at a time. By default as many as joblib was told to use; if it was told
-            nothing, one for each processor of this machine, or of the cluster. One local job is
-            done in this process.
+        function: Called on each task. It and its results are sent between processes, so it should return
+            NumPy arrays, numbers or a `Fit`, and take a seed rather than a typed key.
+        tasks: The arguments, one per call.
+        n_jobs: Number of tasks at a time. By default joblib's setting, or one per processor of this
+            machine or cluster. A single local job runs in this process.
+
+    Returns:
+        An iterator over pairs of task and result, in order of completion.
 
     Raises:
-        ValueError: ``n_jobs`` is not a whole number of at least 1.
+        ValueError: ``n_jobs`` is not a positive integer.
         TypeError: ``function`` cannot be sent to the workers of a cluster.
-        ImportError: joblib is not there; scikit-learn brings it.
+        ImportError: joblib is not installed; scikit-learn installs it.
 
     Example:
         >>> import partialbayes as pb
         >>> squares = pb.parallel.sweep(lambda number: number**2, [1, 2, 3], n_jobs=1)
-        >>> dict(squares)  # as they come, so not always in order
+        >>> dict(squares)  # in order of completion
         {1: 1, 2: 4, 3: 9}
     """
     if n_jobs is not None:
-        require_positive_int("n_jobs", n_jobs, "or None for as many as there are processors.")
+        require_positive_int("n_jobs", n_jobs, "or None for one per processor.")
     return _sweep(function, tasks, n_jobs)
 
 
@@ -55,10 +57,10 @@ def _sweep(
     except ImportError as error:
         raise ImportError("sweep needs joblib: pip install 'partialbayes[sklearn]'") from error
 
-    backend, told = get_active_backend()
-    is_local = type(backend).__name__ == "LokyBackend"  # joblib's own, unless it is told otherwise
+    backend, configured = get_active_backend()
+    is_local = type(backend).__name__ == "LokyBackend"  # joblib's default
     if is_local:
-        n_jobs = min(n_jobs or joblib.effective_n_jobs(told or _processors()), len(tasks))
+        n_jobs = min(n_jobs or joblib.effective_n_jobs(configured or _processors()), len(tasks))
         if n_jobs <= 1:
             yield from ((task, function(task)) for task in tasks)
             return
@@ -76,12 +78,12 @@ def _sweep(
 
 
 def _number_tasks(function: Callable[[Task], Result], number: int, task: Task) -> tuple[int, Result]:
-    """The result with the number of its task, so that the task need not travel back."""
+    """Return the result with the number of its task, which then need not be sent back."""
     return number, function(task)
 
 
 def _require_sendable(function: Callable[..., object]) -> None:
-    """Refuse what cannot go to another process: joblib on Dask would wait for it for ever."""
+    """Reject a function that cannot be pickled; joblib on Dask would wait forever."""
     import cloudpickle  # joblib, Dask and Ray each bring it
 
     try:
@@ -99,17 +101,19 @@ def _processors() -> int:
 
 @contextmanager
 def _one_thread_each() -> Iterator[dict[str, Any]]:
-    """Processes started in here run XLA on one thread; this one is not touched.
+    """Make processes started inside the block run XLA on one thread.
 
-    Gives what joblib has to be told. It keeps its processes for whoever calls it next in the same
-    words, so that without an initializer of our own we would get threads that others have set, and they
-    ours.
+    joblib reuses worker processes between calls with equal arguments; a distinct initializer keeps these
+    workers separate from those of other users.
+
+    Yields:
+        The arguments for ``joblib.Parallel``.
     """
     before = dict(os.environ)
     flags = f"{before.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     os.environ |= {"NPROC": "1", "XLA_FLAGS": flags}
     try:
-        yield {"initializer": _of_a_sweep, "initargs": (flags,)}
+        yield {"initializer": _mark_worker, "initargs": (flags,)}
     finally:
         for name in ("NPROC", "XLA_FLAGS"):
             os.environ.pop(name)
@@ -117,5 +121,5 @@ def _one_thread_each() -> Iterator[dict[str, Any]]:
                 os.environ[name] = before[name]
 
 
-def _of_a_sweep(flags: str) -> None:
-    """Nothing to do: its name and argument tell the processes of a sweep from others."""
+def _mark_worker(flags: str) -> None:
+    """Do nothing: name and argument distinguish the workers of a sweep."""

@@ -1,8 +1,8 @@
-"""Pictures of a run, of what it learned and of what it predicts.
+"""Plot training runs, posteriors and predictions.
 
-Every function draws on ``ax``, or makes a figure where there is none, and returns what it drew on.
-They need Matplotlib (``pip install 'partialbayes[plots]'``) and import it when called.
-Of the package they may import everything up to `analysis`.
+Every function draws on ``ax``, or on a new figure, and returns the axes. Plots need Matplotlib (``pip
+install 'partialbayes[plots]'``), which is imported when they are called. The room may import everything
+up to `analysis`.
 """
 
 from partialbayes.plots._advice import advice

@@ -1,4 +1,4 @@
-"""Which weights should be random, at a glance."""
+"""Plot the comparison of random subsets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from partialbayes.plots import _style as style
 
 
 def advice(found: SubsetComparison, ax: Any = None) -> Any:
-    """Held-out NLPD of every candidate with its standard error, the best at the top.
+    """Plot the validation NLPD of every candidate with its standard error, best first.
 
     Args:
-        found: From `advise`.
-        ax: Matplotlib axes to draw on.
+        found: The result of `advise`.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Example:
         >>> import partialbayes as pb

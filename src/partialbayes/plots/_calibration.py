@@ -1,4 +1,4 @@
-"""Whether predictions can be taken at their word."""
+"""Plot the calibration of predictions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from partialbayes.prediction._predictive import Predictive
 
 
 def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None) -> Any:
-    """Reliability diagram: how often predictions of each confidence were right.
+    """Plot a reliability diagram: the accuracy of predictions of each confidence.
 
     Args:
-        probabilities: Of class one, or of each class.
-        labels: Whole numbers from 0.
-        bins: How many equal parts [0, 1] is cut into.
-        ax: Matplotlib axes to draw on.
+        probabilities: Probabilities of class one, or of each class.
+        labels: Integer class labels from 0.
+        bins: Number of bins of equal width in [0, 1].
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
+
+    Raises:
+        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -43,13 +49,16 @@ def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None)
 
 
 def risk_coverage(uncertainty: Any, losses: Any, risk: float | None = None, ax: Any = None) -> Any:
-    """The risk of the answers given, against the share of inputs that are answered.
+    """Plot the risk of the answers against the fraction of inputs that are answered.
 
     Args:
         uncertainty: One number per input.
-        losses: What each answer costs: 1 for a wrong class, or a squared error.
-        risk: A wanted risk, to mark how many inputs can be answered at it.
-        ax: Matplotlib axes to draw on.
+        losses: Loss of each answer: 1 for a wrong class, or a squared error, for example.
+        risk: A target risk, at which to mark the fraction that can be answered.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -77,15 +86,18 @@ def risk_coverage(uncertainty: Any, losses: Any, risk: float | None = None, ax: 
 
 
 def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
-    """Share of targets inside central intervals, against the share that should be.
+    """Plot the fraction of targets inside central intervals against the nominal coverage.
 
-    Intervals of counts cannot have every coverage: a count at the end of one is inside by the share of
-    its probability that is.
+    Intervals of counts cannot have every coverage, so a count at the end of an interval counts by the
+    part of its probability inside.
 
     Args:
-        predictive: From `predict`, of numbers.
-        targets: What was observed.
-        ax: Matplotlib axes to draw on.
+        predictive: The result of `predict`, for numeric targets.
+        targets: Observed targets.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -107,7 +119,7 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         color=style.SOFT,
         alpha=0.3,
         linewidth=0,
-        label="where chance alone would put it",
+        label="95 % range if calibrated",
     )
     _diagonal(ax)
     ax.plot(nominal, observed, color=style.BLUE, linewidth=1.6, label="observed")
@@ -118,15 +130,18 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
 
 
 def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) -> Any:
-    """Histogram of F(y): flat if calibrated, a hump if too wide, a bowl if too narrow.
+    """Plot a histogram of F(y): flat if calibrated, a hump if too wide, a bowl if too narrow.
 
     A count is spread evenly from F(y − 1) to F(y) (Czado, Gneiting and Held 2009).
 
     Args:
-        predictive: From `predict`, of numbers.
-        targets: What was observed.
-        bins: Of the histogram.
-        ax: Matplotlib axes to draw on.
+        predictive: The result of `predict`, for numeric targets.
+        targets: Observed targets.
+        bins: Number of bins of the histogram.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -153,7 +168,7 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
 
 
 def _ranks(predictive: Predictive, targets: Any) -> tuple[np.ndarray, np.ndarray]:
-    """From where to where F rises at each target: one number twice, but for counts."""
+    """Return F just below and at each target; the two differ only for counts."""
     targets = np.asarray(targets)
     high = np.ravel(predictive.cdf(targets))
     if predictive.model.likelihood.kind != "count":
@@ -162,7 +177,7 @@ def _ranks(predictive: Predictive, targets: Any) -> tuple[np.ndarray, np.ndarray
 
 
 def _share_within(low: np.ndarray, high: np.ndarray, begin: float, end: float) -> np.ndarray:
-    """How much of each rise from ``low`` to ``high`` lies between ``begin`` and ``end``."""
+    """Compute the fraction of each interval from ``low`` to ``high`` between ``begin`` and ``end``."""
     part = np.clip(np.minimum(high, end) - np.maximum(low, begin), 0.0, None)
     within = (begin <= high) & (high <= end)
     return np.where(high > low, part / np.where(high > low, high - low, 1.0), within)

@@ -1,4 +1,4 @@
-"""The posterior of the random weights: marginals, pairs, and how the cloud got there."""
+"""Plot the posterior of the random weights: marginals, pairs, and snapshots."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ def marginals(
     names: Sequence[str] | None = None,
     ax: Any = None,
 ) -> Any:
-    """The density of each coordinate of φ, one above another, with its mean and 90 % interval.
+    """Plot the density of each coordinate of φ, with its mean and 90 % interval.
 
     Args:
-        particles: Weighted; of a posterior.
-        dims: Which coordinates; the first ten by default.
-        names: What to call them.
-        ax: Matplotlib axes to draw on.
+        particles: The weighted particles of a posterior.
+        dims: Coordinates to plot; the first ten by default.
+        names: Labels of the coordinates.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
-        ValueError: ``dims`` or ``names`` do not fit φ.
+        ValueError: ``dims`` or ``names`` do not match φ.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -61,19 +64,19 @@ def pairs(
     names: Sequence[str] | None = None,
     ax: Any = None,
 ) -> Any:
-    """Coordinates of φ against each other; the area of a point is its weight.
+    """Plot coordinates of φ against each other; the area of a point is its weight.
 
     Args:
-        particles: Weighted; of a posterior.
-        dims: Which coordinates; the first four by default.
-        names: What to call them.
-        ax: Matplotlib axes: one for two coordinates, or a square array.
+        particles: The weighted particles of a posterior.
+        dims: Coordinates to plot; the first four by default.
+        names: Labels of the coordinates.
+        ax: Matplotlib axes: one for two coordinates, or a square array; a new figure by default.
 
     Returns:
-        The axes, one for two coordinates, otherwise an array with marginals on its diagonal.
+        The axes: one for two coordinates, else an array with marginals on its diagonal.
 
     Raises:
-        ValueError: ``dims`` or ``names`` do not fit φ.
+        ValueError: ``dims`` or ``names`` do not match φ.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -115,19 +118,19 @@ def pairs(
 def flow(
     snapshots: Snapshots, dims: tuple[int, int] = (0, 1), panels: int = 5, ax: Any = None
 ) -> list[Any]:
-    """The cloud at several steps of training, two coordinates of φ: the paper's flow figure.
+    """Plot the cloud at several steps of training in two coordinates of φ, as the paper's flow figure.
 
     Args:
-        snapshots: The callback that collected them.
-        dims: Which two coordinates.
-        panels: How many of the snapshots to show, evenly spaced, the last among them.
-        ax: As many Matplotlib axes.
+        snapshots: The callback that collected the snapshots.
+        dims: The two coordinates to plot.
+        panels: Number of snapshots to plot, evenly spaced and including the last.
+        ax: Matplotlib axes, one per snapshot; a new figure by default.
 
     Returns:
-        The axes, one a snapshot.
+        The axes, one per snapshot.
 
     Raises:
-        ValueError: ``snapshots`` holds none.
+        ValueError: ``snapshots`` is empty, ``dims`` do not match φ, or the number of axes is wrong.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -141,7 +144,9 @@ def flow(
         2
     """
     if not snapshots.steps:
-        raise ValueError("snapshots holds none; was it among the callbacks of Run, for enough steps?")
+        raise ValueError(
+            "snapshots holds none; pass it to fit by Run(callbacks=[...]), for enough steps."
+        )
     count = min(panels, len(snapshots.steps))
     chosen = np.unique(np.linspace(0, len(snapshots.steps) - 1, count).round().astype(int))
     clouds = [_flat(snapshots.posteriors[index].particles) for index in chosen]
@@ -163,7 +168,7 @@ def flow(
 
 
 def _flat(particles: Particles) -> tuple[Any, Any]:
-    """Values and weights, the members of an ensemble one after another; only those that count."""
+    """Return values and weights, with ensemble members concatenated and zero weights dropped."""
     values = np.asarray(particles.values, float)
     weights = np.exp(np.asarray(particles.log_weights, float)).ravel()
     values = values.reshape(-1, values.shape[-1])[weights > 0]
@@ -174,7 +179,9 @@ def _flat(particles: Particles) -> tuple[Any, Any]:
 def _require_dims(dims: Sequence[int] | None, there: int, most: int) -> list[int]:
     chosen = list(range(min(most, there))) if dims is None else list(dims)
     if not chosen or any(not 0 <= dim < there for dim in chosen):
-        raise ValueError(f"dims is {dims!r}, but φ has the coordinates 0 to {there - 1}.")
+        raise ValueError(
+            f"dims is {dims!r}, but φ has the coordinates 0 to {there - 1}; choose among them."
+        )
     return chosen
 
 
@@ -182,18 +189,20 @@ def _labels(dims: Sequence[int], names: Sequence[str] | None) -> list[str]:
     if names is None:
         return [f"φ[{dim}]" for dim in dims]
     if len(names) != len(dims):
-        raise ValueError(f"names holds {len(names)}, but {len(dims)} coordinates are shown.")
+        raise ValueError(
+            f"names holds {len(names)}, but there are {len(dims)} coordinates; pass one for each."
+        )
     return list(names)
 
 
 def _scatter(ax: Any, across: Any, up: Any, weights: Any) -> None:
-    """Points whose areas add up to the same ink for any number and weights."""
+    """Draw points whose total area is the same for any number and weights."""
     area = np.clip(900.0 * weights, 0.3, 60.0)
     ax.scatter(across, up, s=area, color=style.BLUE, alpha=0.45, linewidths=0)
 
 
 def _density(values: Any, weights: Any) -> tuple[Any, Any]:
-    """A kernel density estimate; the width goes by the effective sample size."""
+    """Compute a kernel density estimate, with a bandwidth by the effective sample size."""
     spread = np.sqrt(weights @ np.square(values - weights @ values)) or 1e-6 * (1.0 + abs(values[0]))
     width = spread * np.sum(np.square(weights)) ** 0.2
     places = np.linspace(values.min() - 3.0 * width, values.max() + 3.0 * width, 200)

@@ -1,4 +1,4 @@
-"""What a posterior predicts: bands, boundaries, predictions beside what was observed."""
+"""Plot predictions: bands, decision boundaries, predicted against observed values."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ def predictive_bands(
     output: int | None = None,
     ax: Any = None,
 ) -> Any:
-    """Mean and central intervals along a single input, with the data.
+    """Plot the mean and central intervals along a single input, with the data.
 
     Args:
-        predictive: From `predict`, at inputs of one column.
-        data: A pair ``(inputs, targets)`` to show as points.
-        coverages: Of the intervals.
-        output: Which of several targets to draw, counted from 0.
-        ax: Matplotlib axes to draw on.
+        predictive: The result of `predict`, at inputs of one column.
+        data: A pair ``(inputs, targets)`` to plot as points.
+        coverages: Probabilities inside the intervals.
+        output: Index of the target to plot, if there are several.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
-        ValueError: There are several targets and ``output`` is none of them, or there is more than one
-            input column.
+        ValueError: ``output`` is not the index of a target, or there is more than one input column.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -76,14 +78,17 @@ def predictive_bands(
 def predicted_against_observed(
     predictive: Predictive, targets: Any, coverage: float = 0.9, rows: int = 300, ax: Any = None
 ) -> Any:
-    """Predicted mean and interval of each example against what was observed.
+    """Plot the predicted mean and interval of each example against the observed value.
 
     Args:
-        predictive: From `predict`, with one target.
-        targets: What was observed.
-        coverage: Of the intervals.
-        rows: How many examples to show at most, evenly spaced.
-        ax: Matplotlib axes to draw on.
+        predictive: The result of `predict`, with one target.
+        targets: Observed targets.
+        coverage: Probability inside the intervals.
+        rows: Largest number of examples to plot, evenly spaced.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
         ValueError: Targets and predictions differ in shape.
@@ -98,7 +103,7 @@ def predicted_against_observed(
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
     if mean.shape != observed.shape:
-        raise ValueError(f"targets have shape {np.shape(targets)} and the predictions {mean.shape}.")
+        raise ValueError(f"targets have shape {np.shape(targets)}, not {mean.shape} as the predictions.")
     low, high = (np.asarray(bound) for bound in predictive.interval(coverage))
     shown = np.unique(np.linspace(0, len(mean) - 1, min(rows, len(mean))).round().astype(int))
     ax = style.axes(ax, size=(4.0, 3.8))
@@ -128,19 +133,22 @@ def decision_boundary(
     resolution: int = 100,
     ax: Any = None,
 ) -> Any:
-    """Where the classes of two inputs lie: the mixture as color, single particles as lines.
+    """Plot the classes of two inputs: the mixture as color, single particles as lines.
 
     Args:
-        model: A classification of two inputs.
-        posterior: From `fit`.
-        data: A pair ``(inputs, labels)`` to show as points.
-        limits: ``(left, right, bottom, top)``; around the data by default.
-        samples: How many particles, drawn by weight, to draw the boundaries of.
-        resolution: Points along each side of the grid.
-        ax: Matplotlib axes to draw on.
+        model: A trained classification model with two inputs.
+        posterior: The posterior of the model.
+        data: A pair ``(inputs, labels)`` to plot as points.
+        limits: Limits ``(left, right, bottom, top)`` of the plot; around the data by default.
+        samples: Number of particles, drawn by weight, whose boundaries are plotted.
+        resolution: Number of grid points along each axis.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
-        ValueError: There is neither data nor ``limits``.
+        ValueError: Neither ``data`` nor ``limits`` is passed.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -152,7 +160,9 @@ def decision_boundary(
         >>> ax = pb.plots.decision_boundary(model, posterior, (x, y), resolution=10)
     """
     if data is None and limits is None:
-        raise ValueError("limits: say where to look, or pass data=.")
+        raise ValueError(
+            "limits: say where to look by limits=(left, right, bottom, top), or pass data=."
+        )
     if limits is None:
         points = np.asarray(data[0], float)
         (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)
@@ -184,7 +194,7 @@ def decision_boundary(
         colors = tuple(style.COLORS[index % len(style.COLORS)] for index in range(classes))
         image = 1.0 - 0.5 * (1.0 - probabilities @ np.asarray([to_rgb(name) for name in colors]))
         ax.imshow(image.reshape(*square, 3), extent=limits, origin="lower", aspect="auto")
-        # A class against the best of the others: zero on its boundary.
+        # Probability of a class minus the best of the rest: zero on its boundary.
         lines = [
             (one[:, label] - np.delete(one, label, axis=1).max(axis=1)).reshape(square)
             for one in single
@@ -216,7 +226,7 @@ def _column(inputs: Any) -> Any:
 
 
 def _draw(posterior: Posterior, number: int) -> Posterior:
-    """So many particles drawn by weight, as an ensemble of single ones where it is one."""
+    """Draw particles by weight; those of an ensemble become members of one particle."""
     psi, (values, log_weights) = posterior
     chosen = jax.random.categorical(jax.random.key(0), log_weights.ravel(), shape=(number,))
     equal = jnp.full(number, -jnp.log(number))

@@ -1,4 +1,4 @@
-"""The look of every picture, in one place: few lines, soft grid, colors that all can tell apart."""
+"""Define the common style of plots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-# Okabe and Ito's palette, without its yellow, which is too faint on white.
+# Okabe and Ito's palette without its yellow, which is too faint on white.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#0072B2",
     "#E69F00",
@@ -20,7 +20,7 @@ INK, SOFT = "#22303c", "#9aa5ad"
 
 
 def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> Any:
-    """The axes given, or those of a new figure, styled; an array where there are several."""
+    """Return styled axes, those given or of a new figure; an array if there are several."""
     if ax is None:
         from matplotlib import pyplot
 
@@ -33,7 +33,7 @@ def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (
 
 
 def style_axes(ax: Any) -> Any:
-    """Give axes the common look."""
+    """Apply the common style to axes."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(SOFT)
     ax.grid(color="#e6eaed", linewidth=0.7)
@@ -45,14 +45,14 @@ def style_axes(ax: Any) -> Any:
 
 
 def legend(ax: Any, **settings: Any) -> None:
-    """A legend without a frame, where there is something to tell apart."""
+    """Add a legend without a frame, if there is anything to label."""
     handles, _ = ax.get_legend_handles_labels()
     if handles:
         ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, **settings)
 
 
 def panels(ax: Any, number: int, size: tuple[float, float] = (3.6, 3.0)) -> list[Any]:
-    """So many axes, up to five in a row; those given must be as many."""
+    """Return ``number`` styled axes, up to five in a row."""
     if ax is not None:
         given = list(np.ravel(np.asarray(ax, dtype=object)))
         if len(given) != number:

@@ -1,4 +1,4 @@
-"""What happened in training, step by step."""
+"""Plot the history of a training run."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ _TITLES = {
 
 
 def trace(history: History, name: str, ax: Any = None) -> Any:
-    """One recorded number against the step, and its running median where it is noisy.
+    """Plot a recorded value against the step, with a running median if there are many steps.
 
     Args:
-        history: Of a `Fit`.
-        name: Of the number: ``"loss"``, ``"ess"``, ``"acceptance"``, …
-        ax: Matplotlib axes to draw on.
+        history: The history of a `Fit`.
+        name: Name of the value: ``"loss"``, ``"ess"``, ``"acceptance"``, …
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
-        ValueError: The run recorded nothing by that name.
+        ValueError: The run recorded no value of that name.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -36,7 +39,7 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
     """
     if name not in history.metrics:
         recorded = ", ".join(sorted(history.metrics))
-        raise ValueError(f"name is {name!r}, but this run recorded only {recorded}.")
+        raise ValueError(f"name is {name!r}, but this run recorded only {recorded}; choose among these.")
     ax = style.axes(ax)
     values = np.asarray(history.metrics[name])
     steps = np.arange(1, len(values) + 1)
@@ -55,11 +58,14 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
 
 
 def validation(history: History, ax: Any = None) -> Any:
-    """Validation NLPD against the step, with the one whose posterior was kept.
+    """Plot the validation NLPD against the step, and mark the step that was kept.
 
     Args:
-        history: Of a `Fit` that had validation data.
-        ax: Matplotlib axes to draw on.
+        history: The history of a `Fit` with validation data.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
         ValueError: The run had no validation data.
@@ -71,14 +77,14 @@ def validation(history: History, ax: Any = None) -> Any:
         >>> ax = pb.plots.validation(history)
     """
     if len(history.validation_nlpd) == 0:
-        raise ValueError("this run had no validation data; pass validation= to fit.")
+        raise ValueError("history has no validation scores; pass validation= to fit.")
     ax = style.axes(ax)
     scores, steps = np.asarray(history.validation_nlpd), np.asarray(history.eval_steps)
     ax.plot(steps, scores, color=style.BLUE, linewidth=1.4)
     best = steps == history.best_step
     ax.plot(steps[best], scores[best], "o", color=style.RED, label=f"kept, step {history.best_step}")
     ax.set(xlabel="step", title="Validation NLPD")
-    # The first scores are often far off and would flatten the rest.
+    # The first scores are often extreme and would compress the rest.
     finite = scores[np.isfinite(scores)]
     if len(finite) > 10:
         low, high = finite.min(), np.quantile(finite[len(finite) // 10 :], 0.98)
@@ -88,16 +94,19 @@ def validation(history: History, ax: Any = None) -> Any:
 
 
 def ancestry(history: History, ax: Any = None) -> Any:
-    """How many particles had descendants at each resampling, beside the effective sample size.
+    """Plot the number of distinct ancestors at each step, and the effective sample size.
 
-    Few ancestors mean that the cloud is made of copies of a few particles.
+    Few ancestors mean that the cloud consists of copies of a few particles.
 
     Args:
-        history: Of a `Fit` by a method that resamples.
-        ax: Matplotlib axes to draw on.
+        history: The history of a `Fit` by an algorithm that resamples.
+        ax: Matplotlib axes to draw on; a new figure by default.
+
+    Returns:
+        The Matplotlib axes.
 
     Raises:
-        ValueError: The method does not resample.
+        ValueError: The algorithm does not resample.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -105,7 +114,9 @@ def ancestry(history: History, ax: Any = None) -> Any:
         >>> ax = pb.plots.ancestry(pb.types.History(steps, np.zeros(0, int), np.zeros(0), 9))
     """
     if "ancestors" not in history.metrics:
-        raise ValueError("this run recorded no ancestors: its method does not resample.")
+        raise ValueError(
+            "history has no ancestors, because the algorithm does not resample; plot trace instead."
+        )
     ax = style.axes(ax)
     steps = np.arange(1, len(history.metrics["ancestors"]) + 1)
     if "ess" in history.metrics:
@@ -122,22 +133,25 @@ def ancestry(history: History, ax: Any = None) -> Any:
 
 
 def curves(history: History) -> list[str]:
-    """Which of the recorded numbers to look at first."""
+    """Return the names of the recorded values to plot first."""
     names: list[str] = [name for name in ("loss", "ess", "acceptance") if name in history.metrics]
     if "acceptance" in names and np.all(history.metrics["acceptance"] == 1.0):
-        names.remove("acceptance")  # of a kernel that rejects nothing
+        names.remove("acceptance")  # the kernel rejects nothing
     return names
 
 
 def training(history: History, ax: Any = None) -> list[Any]:
-    """The curves to look at first: loss, validation NLPD, effective sample size, acceptance.
+    """Plot the main curves of a run: loss, validation NLPD, effective sample size, acceptance.
 
     Args:
-        history: Of a `Fit`; what it did not record is left out.
-        ax: As many Matplotlib axes as there are curves.
+        history: The history of a `Fit`; values it lacks are left out.
+        ax: Matplotlib axes, one per curve; a new figure by default.
 
     Returns:
-        The axes, one a curve.
+        The axes, one per curve.
+
+    Raises:
+        ValueError: The number of axes is not the number of curves.
 
     Example:
         >>> import numpy as np, partialbayes as pb

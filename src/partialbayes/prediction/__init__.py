@@ -1,6 +1,6 @@
-"""Predictions: the mixture over particles, its moments, quantiles, densities and samples.
+"""Predict: the mixture over particles, its moments, quantiles, densities and samples.
 
-It may import everything up to `algorithms`.
+The room may import everything up to `algorithms`.
 """
 
 from partialbayes.prediction._calibrate import calibrate

@@ -1,8 +1,7 @@
-"""The components of the predictive mixture, gone through in chunks.
+"""Compute on the components of the predictive mixture in chunks.
 
-A posterior is a mixture of its particles, and of its members' particles where it is an ensemble.
-Whatever is computed from it may go over a chunk of rows and of particles at a time, and gives the
-same as all at once.
+A posterior is a mixture of its particles, or of the particles of its members if it is an ensemble.
+Computing in chunks of rows and particles gives the same results as all at once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Accumulated = TypeVar("Accumulated")
 
 
 def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
-    """The likelihood's parameters of every component, along a leading axis."""
+    """Compute the likelihood's parameters of every component, along a leading axis."""
 
     def one_member(psi: Psi, values: Array) -> PyTree:
         def one(phi: Phi) -> PyTree:
@@ -41,9 +40,9 @@ def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chun
 
 
 def replace_zero_weight_particles(posterior: Posterior) -> Posterior:
-    """The same mixture, each component of weight zero made a copy of the heaviest one.
+    """Replace each component of weight zero by a copy of the heaviest one.
 
-    It still counts for nothing, and whatever it held, NaN even, can no longer reach a result.
+    It still has weight zero, and its values, even NaN, do not reach a result.
     """
     psi, (values, log_weights) = posterior
     given = log_weights
@@ -65,7 +64,7 @@ def over_components(
 ) -> Accumulated:
     """Accumulate over chunks of particles, and over the members of an ensemble.
 
-    With a chunk the members go one after another; without, all at once.
+    With a chunk, members are processed one after another; without, all at once.
     """
 
     def one_member(psi: Psi, values: Array, log_weights: Array) -> Accumulated:

@@ -1,7 +1,7 @@
-"""The predictive mixture Σ_j w_j p(y | x, φ_j; ψ): pure, compiled functions behind `predict`.
+"""Compute the predictive mixture Σ_j w_j p(y | x, φ_j; ψ) by pure, compiled functions.
 
-Moments and log-densities accumulate over particles; quantiles, cumulative probabilities and
-entropies hold the likelihood's parameters of every particle for a chunk of rows.
+Moments and log-densities accumulate over particles. Quantiles, cumulative probabilities and entropies
+hold the likelihood's parameters of every particle for a chunk of rows.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class MixtureMoments(NamedTuple):
     """Mean and variance of the mixture.
 
     Attributes:
-        mean: Σ_j w_j E[y | φ_j]; the probability of class one, or of each class.
-        aleatoric_variance: Σ_j w_j Var[y | φ_j], the noise that stays however much data there is.
-        epistemic_variance: Variance between particles of E[y | φ_j]: the part more data would remove.
+        mean: Mean Σ_j w_j E[y | φ_j]; the probability of class one, or of each class.
+        aleatoric_variance: Noise Σ_j w_j Var[y | φ_j], which more data do not reduce.
+        epistemic_variance: Variance of E[y | φ_j] between particles, which more data reduce.
     """
 
     mean: Float[Array, "example ..."]
@@ -43,12 +43,12 @@ class MixtureMoments(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What a classification adds.
+    """Class probabilities of the mixture and the parts of their entropy.
 
     Attributes:
-        probabilities: Σ_j w_j p(class | φ_j), classes along the last axis.
-        expected_entropy: Σ_j w_j H[y | φ_j], in nats.
-        mutual_information: Σ_j w_j KL(p(y | φ_j) ‖ p(y)), between y and φ.
+        probabilities: Probabilities Σ_j w_j p(class | φ_j), along the last axis.
+        expected_entropy: Expected entropy Σ_j w_j H[y | φ_j], in nats.
+        mutual_information: Mutual information Σ_j w_j KL(p(y | φ_j) ‖ p(y)) of y and φ.
     """
 
     probabilities: Float[Array, "example ... class"]
@@ -64,7 +64,7 @@ class _Accumulated(NamedTuple):
 
 
 def _merge(a: _Accumulated, b: _Accumulated) -> _Accumulated:
-    """Moments of the union of two weighted sets, without cancellation."""
+    """Merge the moments of two weighted sets, without cancellation."""
     weight = a.weight + b.weight
     share = b.weight / jnp.maximum(weight, np.finfo(weight.dtype).tiny)
     gap = b.mean - a.mean
@@ -83,10 +83,10 @@ def moments(
     inputs: PyTree,
     chunks: Chunks,
 ) -> MixtureMoments:
-    """Mean and variance, the latter in its two parts."""
+    """Compute the mean, and the variance in its two parts."""
     posterior = replace_zero_weight_particles(posterior)
 
-    def accumulated(psi: Psi, values: Array, log_weights: Array, inputs: PyTree) -> _Accumulated:
+    def accumulate(psi: Psi, values: Array, log_weights: Array, inputs: PyTree) -> _Accumulated:
         def one(phi: Phi) -> tuple[Array, Array]:
             parameters = model.parameters(phi, psi, inputs)
             return model.likelihood.mean(parameters), model.likelihood.variance(parameters)
@@ -100,7 +100,7 @@ def moments(
 
     def rows(inputs: PyTree) -> MixtureMoments:
         result = over_components(
-            lambda psi, values, log_weights: accumulated(psi, values, log_weights, inputs),
+            lambda psi, values, log_weights: accumulate(psi, values, log_weights, inputs),
             _merge,
             posterior,
             chunks.particles,
@@ -117,7 +117,7 @@ def log_density(
     data: Batch,
     chunks: Chunks,
 ) -> Float[Array, " example"]:
-    """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) of data that have been checked."""
+    """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ) of checked data."""
     posterior = replace_zero_weight_particles(posterior)
 
     def rows(pair: tuple[PyTree, PyTree]) -> Array:
@@ -139,7 +139,7 @@ def classes(
     inputs: PyTree,
     chunks: Chunks,
 ) -> Classes:
-    """Class probabilities and the two parts of their entropy."""
+    """Compute class probabilities and the two parts of their entropy."""
     assert model.likelihood.probabilities is not None
     of_parameters = model.likelihood.probabilities
     posterior = replace_zero_weight_particles(posterior)
@@ -150,7 +150,7 @@ def classes(
         each = jax.vmap(of_parameters)(parameters)
         mixed = jnp.tensordot(weights, each, 1)
         expected = jnp.tensordot(weights, jax.scipy.special.entr(each).sum(axis=-1), 1)
-        # As a divergence rather than a difference of entropies: no cancellation where it is small.
+        # A divergence rather than a difference of entropies, to avoid cancellation.
         divergences = jax.scipy.special.rel_entr(each, mixed[None]).sum(axis=-1)
         return Classes(mixed, expected, jnp.tensordot(weights, divergences, 1))
 
@@ -165,7 +165,7 @@ def cdf(
     targets: Array,
     chunks: Chunks,
 ) -> Float[Array, "example ..."]:
-    """Σ_j w_j P(Y ≤ y | φ_j), entry by entry."""
+    """Compute cumulative probabilities Σ_j w_j P(Y ≤ y | φ_j) of each entry."""
     posterior = replace_zero_weight_particles(posterior)
 
     def rows(pair: tuple[PyTree, Array]) -> Array:
@@ -190,7 +190,7 @@ def quantile(
     levels: Float[Array, " level"],
     chunks: Chunks,
 ) -> Float[Array, "level example ..."]:
-    """The smallest y with cumulative probability at least each level, by bisection."""
+    """Compute the smallest y with cumulative probability at least each level, by bisection."""
     posterior = replace_zero_weight_particles(posterior)
 
     def rows(inputs: PyTree) -> Array:
@@ -213,7 +213,7 @@ def quantile(
             found = _bisect(below, mean, width, 0.5 if is_count else 0.0)
             return jnp.floor(found) if is_count else found
 
-        # Examples first, as everything that goes by rows.
+        # Examples come first, as `over_rows` needs.
         return jnp.moveaxis(jax.lax.map(one, levels), 0, 1)
 
     return jnp.moveaxis(over_rows(rows, inputs, chunks.rows), 1, 0)
@@ -222,10 +222,10 @@ def quantile(
 def _bisect(
     below: Callable[[Array], Array], start: Array, width: Array, tolerance: float
 ) -> Float[Array, ...]:
-    """The smallest value that is not below, from above, within tolerance or rounding.
+    """Find the smallest value that is not below, within tolerance or rounding.
 
-    It is start + width · sinh(u), and u is bisected: fine near the start, and with a reach that no
-    law in use exceeds, so that there is no bracket to look for.
+    The value is start + width · sinh(u), and u is bisected: fine near the start, with a reach that needs
+    no search for a bracket.
     """
     eps = np.finfo(start.dtype).eps
 
@@ -256,7 +256,7 @@ def sample(
     num: int,
     chunks: Chunks,
 ) -> PyTree:
-    """Draws of new targets: each takes one particle for all rows, and noise for each row."""
+    """Draw new targets: each draw takes one particle for all rows, and noise for each row."""
     key_component, key_noise = jax.random.split(key)
     log_weights = posterior.particles.log_weights
     chosen = jax.random.categorical(key_component, log_weights.ravel(), shape=(num,))
@@ -272,10 +272,7 @@ def even_sample(
     num: int,
     chunks: Chunks,
 ) -> Float[Array, "draw example ..."]:
-    """Draws of new targets from particles spread as evenly as their weights allow.
-
-    As many from every particle, each with its particle's weight, would be worth fewer.
-    """
+    """Draw new targets from particles that are stratified by weight."""
     key_component, key_noise = jax.random.split(key)
     weights = jax.nn.softmax(posterior.particles.log_weights.ravel())
     chosen = stratified_indices(key_component, weights, num)
@@ -291,7 +288,7 @@ def draws(
     key: PRNGKey,
     chunks: Chunks,
 ) -> PyTree:
-    """One target per row and chosen component. Each has its own key, so chunks change nothing."""
+    """Draw one target per row and chosen component, with a key each, so that chunks do not matter."""
     values, log_weights = posterior.particles
     numbers = jnp.arange(jax.tree.leaves(inputs)[0].shape[0])
     pairs = (chosen, jnp.arange(chosen.shape[0]))
@@ -330,7 +327,7 @@ def component_moments(
     inputs: PyTree,
     chunks: Chunks,
 ) -> tuple[Float[Array, "component example ..."], Float[Array, "component example ..."]]:
-    """Mean and variance of each component, members of an ensemble one after another."""
+    """Compute mean and variance of each component, with the members of an ensemble concatenated."""
     posterior = replace_zero_weight_particles(posterior)
 
     def rows(inputs: PyTree) -> tuple[Array, Array]:
@@ -347,9 +344,9 @@ _CACHED_PREDICTIONS = 50_000  # particles × rows; half and twice as many do nea
 
 
 def rows_to_score(model: Model, particles: Particles, rows: int) -> int:
-    """How many rows to predict at a time: the model's chunk, or what stays in a processor's cache.
+    """Choose the rows to predict at a time: the model's chunk, or what fits a processor's cache.
 
-    Twice as fast, on the networks of the paper, as all rows at once.
+    For the networks of the paper this is twice as fast as all rows at once.
     """
     if model.chunks.rows is not None:
         return model.chunks.rows

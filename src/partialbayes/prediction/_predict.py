@@ -1,4 +1,4 @@
-"""Prediction with a trained model: the mixture at new inputs, and densities of whole data sets."""
+"""Predict with a trained model: p(y | x) = Σ_j w_j p(y | x, φ_j; ψ)."""
 
 from __future__ import annotations
 
@@ -37,27 +37,26 @@ def predict(
     chunks: Chunks | None = None,
     mesh: Mesh | None = None,
 ) -> Predictive:
-    """What new targets may be: p(y | x) = Σ_j w_j p(y | x, φ_j; ψ).
+    """Predict new targets by the mixture p(y | x) = Σ_j w_j p(y | x, φ_j; ψ).
 
     Args:
-        model: The model that was trained.
-        posterior: What `fit` returned, or the posterior in it.
+        model: The trained model.
+        posterior: The result of `fit`, or its posterior.
         inputs: New inputs, one row per example.
-        target_scale: How the training targets were scaled, so that everything comes back in their
-            original units.
-        chunks: How many rows and particles (of every member of an ensemble) to take at a time; what is
-            None in it is the model's own (`with_chunks`), or as many as run fast.
-        mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
-            ``particle`` and the rows over ``data``, each where it divides their number. Rows that are
-            divided are all taken at once, unless ``chunks`` says otherwise.
+        target_scale: The scaling of the training targets; predictions are then in the original units.
+        chunks: Numbers of rows and particles (of each member of an ensemble) to compute at a time. None
+            entries default to the chunks of the model (`with_chunks`), or to sizes that are fast.
+        mesh: Devices over which to divide the work, from `parallel.mesh`: particles over its axis
+            ``particle`` and rows over ``data``, where they divide evenly. Divided rows are all computed
+            at once, unless ``chunks.rows`` is set.
 
     Returns:
-        The predictive mixture, with mean, variance and its parts, quantiles, densities, samples and
-        class probabilities, each computed when it is asked for.
+        The predictive mixture, with mean, variance, quantiles, densities, samples and class
+        probabilities, each computed when it is first used.
 
     Raises:
-        ValueError: ``inputs`` are not numbers, not finite or have no rows; or ``target_scale`` is
-            given for classes or counts, or is not finite and positive.
+        ValueError: ``inputs`` are not finite numbers or have no rows; or ``target_scale`` is passed for
+            classes or counts, or is not finite and positive.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -69,10 +68,10 @@ def predict(
     """
     require_not_forked()
     require_instance("model", model, Model, "predict(model, trained, inputs).")
-    posterior = posterior_of(posterior)
+    posterior = as_posterior(posterior)
     rows = num_rows("inputs", inputs)
     require_numeric("inputs", inputs)
-    require_finite("inputs", inputs, "drop those rows or fill the gaps before predicting.")
+    require_finite("inputs", inputs, "drop those rows or impute them before predicting.")
     mesh = as_mesh(mesh)
     chunks = Chunks() if chunks is None else chunks
     _require_chunks(chunks)
@@ -85,7 +84,7 @@ def predict(
             raise ValueError(f"target_scale.shift must be finite, not {target_scale.shift!r}.")
         if model.likelihood.kind != "real":
             raise ValueError(
-                "target_scale is for real-valued targets; classes and counts have no units."
+                "target_scale is for real-valued targets; pass None for classes and counts."
             )
     arrays = shard_rows(mesh, as_float_arrays(inputs))
     posterior = put_on_mesh(mesh, posterior)
@@ -99,17 +98,20 @@ def log_predictive_density(
     *,
     chunks: Chunks | None = None,
 ) -> Float[Array, " example"]:
-    """Log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row: the `log_density` of `predict`.
+    """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row of data.
 
     Args:
-        model: The model that was trained.
-        posterior: What `fit` returned, or the posterior in it.
+        model: The trained model.
+        posterior: The result of `fit`, or its posterior.
         data: A pair ``(inputs, targets)``.
-        chunks: How many rows and particles (of every member of an ensemble) to take at a time; what is
-            None in it is the model's own (`with_chunks`), or as many as run fast.
+        chunks: Numbers of rows and particles (of each member of an ensemble) to compute at a time. None
+            entries default to the chunks of the model (`with_chunks`), or to sizes that are fast.
+
+    Returns:
+        The log-density of each row, in nats.
 
     Raises:
-        ValueError: The data do not fit the network or the likelihood.
+        ValueError: The data do not match the network or the likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -119,15 +121,15 @@ def log_predictive_density(
         >>> pb.prediction.log_predictive_density(model, trained.posterior, (x, x)).shape
         (8,)
     """
-    posterior = posterior_of(posterior)
+    posterior = as_posterior(posterior)
     batch = as_batch(model, data, "data")
     rows = batch.mask.shape[0]
     chunks = _fill_in(Chunks() if chunks is None else chunks, model, posterior, rows)
     return mixture.log_density(model, posterior, batch, chunks)
 
 
-def posterior_of(found: Posterior | Fit) -> Posterior:
-    """The posterior, also where the whole result of `fit` is passed."""
+def as_posterior(found: Posterior | Fit) -> Posterior:
+    """Return the posterior of a `Fit`, or a posterior itself."""
     if isinstance(found, Fit):
         return found.posterior
     require_instance("posterior", found, Posterior, "pass what fit returned.")
@@ -140,7 +142,7 @@ def _require_chunks(chunks: Chunks) -> None:
 
 
 def _fill_in(chunks: Chunks, model: Model, posterior: Posterior, rows: int) -> Chunks:
-    """Return the chunks asked for; those of the model, or such as run fast, where nothing is."""
+    """Replace None in chunks by the chunks of the model, or by sizes that are fast."""
     _require_chunks(chunks)
     return Chunks(
         model.chunks.particles if chunks.particles is None else chunks.particles,

@@ -1,7 +1,6 @@
-"""The posterior predictive as an object: each quantity is computed when it is asked for.
+"""The posterior predictive Σ_j w_j p(y | x, φ_j; ψ) as an object with lazy quantities.
 
-A posterior is a mixture: Σ_j w_j p(y | x, φ_j; ψ), over members too where it is an ensemble. Every
-quantity is one compiled function of `mixture`, in bounded memory.
+Every quantity is one compiled function of `mixture`, in bounded memory.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from partialbayes.weights import uniform_log_weights, weighted_quantile
 _ENOUGH_SAMPLES = 2000  # where a likelihood has no closed form
 
 Values: TypeAlias = Array | np.ndarray
-"""Of JAX; of NumPy, in double precision, where units are restored."""
+"""JAX arrays, or NumPy arrays in double precision where units are restored."""
 
 
 class Components(NamedTuple):
-    """What each particle predicts by itself, members of an ensemble one after another.
+    """The predictions of single particles, with the members of an ensemble concatenated.
 
     Attributes:
-        mean: Of the targets given the particle; class probabilities for a classification.
-        variance: Of the targets given the particle.
-        log_weights: Of the particles.
+        mean: Mean of the targets given each particle; class probabilities for classification.
+        variance: Variance of the targets given each particle.
+        log_weights: Log-weights of the particles.
     """
 
     mean: Float[Values, "component example ..."]
@@ -45,11 +44,11 @@ class Components(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
-    """The predictive mixture at some inputs, in the original units of the targets.
+    """The predictive mixture at given inputs, in the original units of the targets.
 
-    Made by `predict`. Arrays have one row per input, and the outputs after that; a single output
-    has no axis of its own. Moments are computed once, at first use. With a ``target_scale`` units are
-    restored on the host, in double precision, and arrays are NumPy's.
+    `predict` returns it. Arrays have one row per input, followed by the axes of the outputs; a single
+    output has no axis. Moments are computed once, at first use. With a ``target_scale``, units are
+    restored on the host and arrays are NumPy arrays in double precision.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -73,7 +72,7 @@ class Predictive:
         return f"Predictive(rows={rows}, particles={particles.log_weights.size})"
 
     def _repr_html_(self) -> str:
-        """The first rows, as a notebook shows them."""
+        """Format the first rows for a notebook."""
         rows = min(5, jax.tree.leaves(self.inputs)[0].shape[0])
         few = replace(self, inputs=jax.tree.map(lambda leaf: leaf[:rows], self.inputs))
         if self.model.likelihood.is_classification:
@@ -95,16 +94,16 @@ class Predictive:
 
     @property
     def _bucket(self) -> int:
-        """How many rows to compute at; rows of vectors are cheap, and few of them share one program."""
+        """Number of padded rows; small numbers of vectors share one compiled program."""
         vectors = all(leaf.ndim == 2 for leaf in jax.tree.leaves(self.inputs))
         return rows_in_bucket(max(self._rows, 64) if vectors else self._rows)
 
     @cached_property
     def _padded(self) -> PyTree:
-        """The inputs, their last row repeated up to a number of rows that many others share.
+        """Inputs, padded with their last row to a number of rows that shares a compiled program.
 
-        A program is compiled for each number of rows; everything is computed at the padded ones, and
-        the rows asked for are cut out on the host.
+        A program is compiled for each number of rows, so results are computed for padded inputs and cut
+        on the host.
         """
         leaves = jax.tree.leaves(self.inputs)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
@@ -119,10 +118,10 @@ class Predictive:
         return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
 
     def _cut(self, values: Array, axis: int = 0) -> Array:
-        """The rows that were asked for."""
+        """Cut the padding."""
         if self._padded is self.inputs or values.shape[axis] == self._rows:
             return values
-        # By device_put: jnp.asarray compiles a program for each shape.
+        # jnp.asarray would compile a program for each shape.
         return jax.device_put(np.asarray(values)[(slice(None),) * axis + (slice(self._rows),)])
 
     def _take(self, values: Values, index: int) -> Values:
@@ -132,12 +131,12 @@ class Predictive:
 
     @cached_property
     def _moments(self) -> mixture.MixtureMoments:
-        """In the units of training, at the padded rows."""
+        """Moments in the units of training, at the padded rows."""
         return mixture.moments(*self._mixture, self.chunks)
 
     @cached_property
     def _log_moments(self) -> mixture.MixtureMoments:
-        """Where logarithms were trained on: of the targets themselves."""
+        """Moments of the targets themselves, if the model was trained on their logarithms."""
         means, variances, log_weights = self.components()
         arrays = _library(means)
         weights = arrays.exp(arrays.asarray(log_weights))
@@ -147,7 +146,7 @@ class Predictive:
 
     @property
     def mean(self) -> Float[Values, "example ..."]:
-        """Σ_j w_j E[y | φ_j]; of classes the probability of class one, or of each class."""
+        """Mean Σ_j w_j E[y | φ_j]; for classes, the probability of class one or of each class."""
         if self._is_log:
             return self._log_moments.mean
         return self._restore(self._cut(self._moments.mean))
@@ -170,14 +169,14 @@ class Predictive:
 
     @property
     def aleatoric_variance(self) -> Float[Values, "example ..."]:
-        """Σ_j w_j Var[y | φ_j]: the noise that stays however much data there is."""
+        """Noise Σ_j w_j Var[y | φ_j], which more data do not reduce."""
         if self._is_log:
             return self._log_moments.aleatoric_variance
         return self._stretch(self._cut(self._moments.aleatoric_variance), 2)
 
     @property
     def epistemic_variance(self) -> Float[Values, "example ..."]:
-        """Variance between particles of E[y | φ_j]: the part more data would remove."""
+        """Variance of E[y | φ_j] between particles, which more data reduce."""
         if self._is_log:
             return self._log_moments.epistemic_variance
         return self._stretch(self._cut(self._moments.epistemic_variance), 2)
@@ -186,14 +185,14 @@ class Predictive:
     def _classes(self) -> mixture.Classes:
         if not self.model.likelihood.is_classification:
             raise ValueError(
-                "class probabilities and entropies are for classifications, and this likelihood is not "
-                "one; use mean, variance, aleatoric and epistemic."
+                "class probabilities and entropies are for classifications; for other likelihoods use "
+                "mean, variance, aleatoric_variance and epistemic_variance."
             )
         return mixture.classes(*self._mixture, self.chunks)
 
     @property
     def probabilities(self) -> Float[Array, "example ... class"]:
-        """Of each class, along the last axis; two of them for a Bernoulli likelihood."""
+        """Probability of each class, along the last axis; two classes for a Bernoulli likelihood."""
         return self._cut(self._classes.probabilities)
 
     @property
@@ -203,19 +202,25 @@ class Predictive:
 
     @property
     def expected_entropy(self) -> Float[Array, "example ..."]:
-        """Σ_j w_j H[y | φ_j], the aleatoric part."""
+        """Expected entropy Σ_j w_j H[y | φ_j], the aleatoric part."""
         return self._cut(self._classes.expected_entropy)
 
     @property
     def mutual_information(self) -> Float[Array, "example ..."]:
-        """Between the label and φ, the epistemic part: how far the particles disagree."""
+        """Mutual information of the label and φ, the epistemic part: the disagreement of particles."""
         return self._cut(self._classes.mutual_information)
 
     def log_density(self, targets: Any) -> Float[Array, " example"]:
-        """Log Σ_j w_j p(y_i | x_i, φ_j; ψ), in the targets' own units.
+        """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ), in the units of the targets.
 
         Args:
-            targets: One row per input.
+            targets: Observed targets, one row per input.
+
+        Returns:
+            The log-density of each row, in nats.
+
+        Raises:
+            ValueError: The targets do not match the inputs or the likelihood.
         """
         given = self._standardize(targets)
         rows = num_rows("data targets", given)
@@ -238,16 +243,20 @@ class Predictive:
         return jax.device_put(np.asarray(values) - shift.astype(values.dtype))
 
     def cdf(self, targets: Any) -> Float[Array, "example ..."]:
-        """Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ), entry by entry.
+        """Compute cumulative probabilities Σ_j w_j P(Y ≤ y_i | x_i, φ_j; ψ) of each entry.
 
         Args:
-            targets: One row per input, or a threshold for all.
+            targets: One row per input, or one threshold for all.
+
+        Returns:
+            The probability for each entry.
+
+        Raises:
+            ValueError: The targets are classes, or the likelihood has no cumulative distribution.
         """
         self._refuse_classes("cumulative probabilities")
         if self.model.likelihood.cdf is None:
-            raise ValueError(
-                "this likelihood has no cumulative distribution; pass custom(..., cdf=...)."
-            )
+            raise ValueError("likelihood has no cumulative distribution; pass custom(..., cdf=...).")
         shape = self._moments.mean.shape
         values = np.asarray(self._standardize(targets), np.result_type(jnp.result_type(float)))
         if values.ndim > 0:
@@ -258,13 +267,19 @@ class Predictive:
         return self._cut(mixture.cdf(*self._mixture, at, self.chunks))
 
     def quantile(self, levels: Any) -> Float[Values, ...]:
-        """The smallest y with cumulative probability at least the level, entry by entry.
+        """Compute quantiles of each entry: the smallest y with cumulative probability ≥ the level.
 
-        Exact, by bisection, where the likelihood has a cumulative distribution; otherwise from
-        samples with a fixed seed.
+        Quantiles are found by bisection if the likelihood has a cumulative distribution, else estimated
+        from samples with a fixed seed.
 
         Args:
-            levels: A number between 0 and 1, or several: these become the leading axis.
+            levels: One level strictly between 0 and 1, or several, which become the leading axis.
+
+        Returns:
+            The quantiles.
+
+        Raises:
+            ValueError: A level is not in (0, 1), or the targets are classes.
         """
         self._refuse_classes("quantiles")
         wanted = np.atleast_1d(np.asarray(levels, float))
@@ -277,17 +292,23 @@ class Predictive:
             draws = self._even_draws(jax.random.key(0))
             flat = Particles(draws.reshape(len(draws), -1), uniform_log_weights(len(draws)))
             values = weighted_quantile(flat, array).reshape(-1, *draws.shape[1:])
-        # Levels first, and all of them cut: every slice on the device would be a program.
+        # Cut on the host: each slice on the device would compile a program.
         values = self._cut(values, axis=1)
         return self._restore(self._take(values, 0) if np.ndim(levels) == 0 else values)
 
     def interval(
         self, coverage: float = 0.9
     ) -> tuple[Float[Values, "example ..."], Float[Values, "example ..."]]:
-        """The central interval: as much probability below as above.
+        """Compute central intervals, with equal probability below and above.
 
         Args:
-            coverage: Probability inside, between 0 and 1.
+            coverage: Probability inside the interval, strictly between 0 and 1.
+
+        Returns:
+            The lower and the upper ends.
+
+        Raises:
+            ValueError: ``coverage`` is not one number in (0, 1), or the targets are classes.
         """
         if np.ndim(coverage) != 0:
             raise ValueError(
@@ -300,14 +321,19 @@ class Predictive:
         return self._take(both, 0), self._take(both, 1)
 
     def sample(self, key: Seed, num: int) -> PyTree:
-        """Draws of new targets, along a leading axis.
+        """Draw new targets, along a leading axis.
 
-        One draw takes the same particle for every row, so that it is a draw of the whole function
-        with noise on it.
+        Each draw uses one particle for all rows: it is a draw of the whole function, plus noise.
 
         Args:
-            key: A ``jax.random.key`` or a whole number to make one from.
-            num: How many.
+            key: A ``jax.random.key``, or an integer seed.
+            num: Number of draws.
+
+        Returns:
+            The draws, in the original units.
+
+        Raises:
+            ValueError: ``num`` is not a positive integer.
         """
         require_positive_int("num", num, "the number of draws.")
         key = as_key(key)
@@ -316,7 +342,11 @@ class Predictive:
         return draws if self.target_scale is None else self._restore(draws)
 
     def components(self) -> Components:
-        """What each particle predicts by itself, and its weight."""
+        """Compute the predictions of each particle, and its weight.
+
+        Returns:
+            Mean, variance and log-weight of each component.
+        """
         means, variances = mixture.component_moments(*self._mixture, self.chunks)
         log_weights = self.posterior.particles.log_weights.ravel()
         means = self._restore(self._cut(means, axis=1))
@@ -328,7 +358,14 @@ class Predictive:
         return Components(means, variances, log_weights)
 
     def even_sample(self, key: PRNGKey) -> Float[Values, "draw example ..."]:
-        """At least 2000 draws, and at least as many as particles, evenly from those with weight."""
+        """Draw at least 2000 targets, and at least one per particle, stratified by weight.
+
+        Args:
+            key: A ``jax.random.key``.
+
+        Returns:
+            The draws, along a leading axis.
+        """
         return self._restore(self._cut(self._even_draws(key), axis=1))
 
     def _even_draws(self, key: PRNGKey) -> Array:
@@ -347,7 +384,7 @@ class Predictive:
     def _restore(self, values: Values) -> Values:
         if self.target_scale is None:
             return values
-        if isinstance(values, jax.core.Tracer):  # part of a larger program, which stays on the device
+        if isinstance(values, jax.core.Tracer):  # inside a larger program
             shift = jnp.asarray(self.target_scale.shift, values.dtype)
             restored = jnp.broadcast_to(shift, values.shape) + self._stretch(values, 1)
             return jnp.exp(restored) if self._is_log else restored
@@ -355,7 +392,7 @@ class Predictive:
         return own_units
 
     def _stretch(self, values: Array, power: int) -> Values:
-        """A spread (power 1) or a variance (power 2) in the original units."""
+        """Convert a standard deviation (power 1) or variance (power 2) to the original units."""
         if self.target_scale is None:
             return values
         factor = np.asarray(self.target_scale.scale, float) ** power
@@ -365,17 +402,19 @@ class Predictive:
 
     def _standardize(self, targets: Any) -> Any:
         if self._is_log and np.any(np.asarray(targets, float) < 0):
-            raise ValueError("the logarithms of targets were trained on, and some here are negative.")
+            raise ValueError(
+                "targets must not be negative, because the model was trained on their logarithms."
+            )
         return targets if self.target_scale is None else self.target_scale.apply(targets)
 
     def _refuse_classes(self, what: str) -> None:
         if self.model.likelihood.is_classification:
             raise ValueError(
-                f"{what} are for targets that are numbers, and these are classes; use probabilities, "
-                "entropy and mutual_information."
+                f"{what} need numeric targets, but these are classes; use probabilities, entropy and "
+                "mutual_information."
             )
 
 
 def _library(values: Any) -> Any:
-    """JAX inside a larger program, else NumPy, which has double precision."""
+    """Return JAX inside a larger program, else NumPy, which has double precision."""
     return jnp if isinstance(values, jax.core.Tracer) else np

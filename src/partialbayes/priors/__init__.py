@@ -1,4 +1,4 @@
-"""Priors of the random weights: laws, and scales by number, layer or fan-in, fixed or learned.
+"""Priors of the random weights, with scales per weight, layer or fan-in, fixed or learned.
 
 It may import `parameters` and `subsets`.
 """

@@ -1,7 +1,8 @@
-"""Priors π(φ) over the stochastic weights.
+"""Priors π(φ) of the stochastic weights.
 
-A prior is built for a split, because its shape may follow the layers. What is learned of it lives
-in ``psi.prior``. Those of a location m and a scale s are laws of φ = m + s ε, ε of a standard law.
+A prior is built for a split, because its shape may depend on the layers. Learned parameters are in
+``psi.prior``. Most priors are of the form φ = m + s ε, with a location m, a scale s and a standard law
+of ε.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGK
 
 
 class _Standard(NamedTuple):
-    """A standard law: its log-density, draws of a shape, and variance."""
+    """A standard law: its log-density, a function that draws a shape, and its variance."""
 
     log_density: Callable[[Array], Array]
     sample: Callable[[PRNGKey, tuple[int, ...]], Array]
@@ -31,22 +32,26 @@ class _Standard(NamedTuple):
 
 @serializable_builder("priors.normal")
 def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
-    """φ ~ N(mean, diag(scale²)).
+    """Build a normal prior: φ ~ N(mean, diag(scale²)).
 
     Args:
-        mean: A number, or one per stochastic weight.
-        scale: Standard deviation: a positive number; one per stochastic weight; a dictionary from
+        mean: Location: one number, or one per stochastic weight.
+        scale: Standard deviation: a positive number, or one per stochastic weight; a dictionary from
             patterns to numbers, ``{"layers/0/**": 1.0, "**": 0.1}``; `per_layer`; `fan_in`; or
-            ``learned(start)`` to train it by maximum marginal likelihood along with ψ, also
-            inside the others.
+            ``learned(start)`` to train it by maximum marginal likelihood along with ψ. All other forms
+            may contain `learned`.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``scale`` is not positive, or ``mean`` or ``scale`` is not one per stochastic
-            weight, or a pattern matches none.
+        ValueError: ``scale`` is not positive. In `partial_bnn`: ``mean`` or ``scale`` has the wrong
+            shape, or a pattern matches no weight.
 
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.normal(scale=pb.learned(1.0))
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/**", pb.gaussian(), prior)
     """
     return _location_scale(
         mean, scale, _Standard(jax.scipy.stats.norm.logpdf, jax.random.normal, 1.0, normal=True)
@@ -55,18 +60,27 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
 
 @serializable_builder("priors.laplace")
 def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
-    """φ ~ Laplace(mean, scale), density ∝ exp(−|φ − mean| / scale): many weights near the mean.
+    """Build a Laplace prior, with density ∝ exp(−|φ − mean| / scale).
+
+    Compared with a normal prior, more weights are near the mean.
 
     Args:
-        mean: A number, or one per stochastic weight.
-        scale: As in `normal`; the standard deviation is √2 times this.
+        mean: Location: one number, or one per stochastic weight.
+        scale: Scale: a positive number, or one per stochastic weight; a dictionary from patterns to
+            numbers, ``{"layers/0/**": 1.0, "**": 0.1}``; `per_layer`; `fan_in`; or ``learned(start)``.
+            The standard deviation is √2 times the scale.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: As in `normal`.
+        ValueError: ``scale`` is not positive. In `partial_bnn`: ``mean`` or ``scale`` has the wrong
+            shape, or a pattern matches no weight.
 
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.laplace(scale=0.5)
+        >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/**", pb.gaussian(), prior)
     """
     return _location_scale(
         mean, scale, _Standard(jax.scipy.stats.laplace.logpdf, jax.random.laplace, 2.0, normal=False)
@@ -75,15 +89,22 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
 
 @serializable_builder("priors.student_t")
 def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
-    """(φ − mean) / scale ~ Student-t: most weights small, a few large.
+    """Build a Student-t prior, (φ − mean) / scale ~ t(ν).
+
+    Compared with a normal prior, most weights are small and a few are large.
 
     Args:
-        degrees_of_freedom: Degrees of freedom; the variance is infinite up to 2.
-        mean: A number, or one per stochastic weight.
-        scale: As in `normal`.
+        degrees_of_freedom: Degrees of freedom ν; the variance is infinite for ν ≤ 2.
+        mean: Location: one number, or one per stochastic weight.
+        scale: Scale: a positive number, or one per stochastic weight; a dictionary from patterns to
+            numbers, ``{"layers/0/**": 1.0, "**": 0.1}``; `per_layer`; `fan_in`; or ``learned(start)``.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``degrees_of_freedom`` is not positive; as in `normal`.
+        ValueError: ``degrees_of_freedom`` or ``scale`` is not positive. In `partial_bnn`: ``mean`` or
+            ``scale`` has the wrong shape, or a pattern matches no weight.
 
     Example:
         >>> import partialbayes as pb
@@ -104,14 +125,19 @@ def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0
 
 
 def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
-    """A normal prior around given weights, such as those of a pretrained network.
+    """Build a normal prior around given weights, such as those of a pretrained network.
 
     Args:
-        params: The weights, a tree like the network's own; or the pretrained network itself.
-        scale: As in `normal`.
+        params: The weights, a pytree like the parameters of the network; or a pretrained network.
+        scale: Scale: a positive number, or one per stochastic weight; a dictionary from patterns to
+            numbers, ``{"layers/0/**": 1.0, "**": 0.1}``; `per_layer`; `fan_in`; or ``learned(start)``.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: The shapes of ``params`` are not the network's.
+        ValueError: ``scale`` is not positive. In `partial_bnn`: the shapes of ``params`` are not those
+            of the network.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -127,7 +153,7 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(center)]
         if shapes != [leaf.shape for leaf in split.leaves]:
             raise ValueError(
-                "params of centered_on do not look like the network's: their shapes are "
+                "params of centered_on do not look like the network's; pass its own. Their shapes are "
                 f"{shapes}, the network's {[leaf.shape for leaf in split.leaves]}."
             )
         return normal(split.flatten(center)[0], scale)(split)
@@ -137,13 +163,16 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
 
 @serializable_builder("priors.inverse_gamma")
 def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
-    """exp(φ) ~ inverse gamma: a prior for the variance of a likelihood, ``sampled(1.0, …)``.
+    """Build an inverse-gamma prior of exp(φ), for the variance of a likelihood.
 
-    The density is that of the logarithm, which is what φ holds.
+    It is the prior of `sampled`. The density is that of φ, the logarithm of the variance.
 
     Args:
-        shape: Half the number of observations it is worth.
-        rate: Half their sum of squares; the mode of the variance is rate / (shape + 1).
+        shape: Half the number of observations the prior is worth.
+        rate: Half their sum of squares. The mode of the variance is rate / (shape + 1).
+
+    Returns:
+        The prior, to pass to `sampled`.
 
     Raises:
         ValueError: ``shape`` or ``rate`` is not positive.
@@ -177,16 +206,18 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
 
 @serializable_builder("priors.dropout")
 def dropout(rate: float = 0.1) -> PriorBuilder:
-    """1 + φ is 0 with probability ``rate`` and 1 / (1 − ``rate``) otherwise: the factors of dropout.
+    """Build the prior of dropout: 1 + φ is 0 with probability ``rate``, else 1 / (1 − ``rate``).
 
-    A law on two points, for `mc_dropout` on a `rank_one` network. Its log-density is that of the points;
-    nothing that moves φ has a use for it.
+    It is a discrete law, for `mc_dropout` on a `rank_one` network. Algorithms that move φ cannot use it.
 
     Args:
-        rate: The probability that an input is dropped, in (0, 1).
+        rate: Probability in (0, 1) that an input is dropped.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``rate`` is not within (0, 1).
+        ValueError: ``rate`` is not in (0, 1).
 
     Example:
         >>> import partialbayes as pb
@@ -218,16 +249,19 @@ def custom(
     sample: Callable[[PRNGKey, int], Float[Array, "num dim"]],
     moments: Moments | None = None,
 ) -> PriorBuilder:
-    """Any prior, from its log-density and a sampler.
+    """Build a prior from a log-density and a sampler.
 
     Args:
-        log_density: From one φ, shape (dim,), to a number.
-        sample: ``(key, num) -> (num, dim)``.
-        moments: Mean and variance of each weight, for kernels that use them; estimated from 4096
-            draws if not given.
+        log_density: Maps one φ, of shape (dim,), to a number.
+        sample: ``(key, num) ->`` draws of shape (num, dim).
+        moments: Mean and variance of each weight, for kernels that use them. Estimated from 4096 draws
+            by default.
+
+    Returns:
+        The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``log_density`` or ``sample`` gives another shape than it must.
+        ValueError: In `partial_bnn`: ``log_density`` or ``sample`` returns the wrong shape.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -245,7 +279,7 @@ def custom(
             if jnp.shape(found) != wanted:
                 raise ValueError(
                     f"{name} of the custom prior gives shape {jnp.shape(found)}; for {split.dim} "
-                    f"stochastic weights it must give {wanted}"
+                    f"stochastic weights it must return {wanted}"
                     + (" for one phi." if wanted == () else " for num = 2.")
                 )
         known = moments
@@ -293,7 +327,7 @@ def _location_scale(mean: Any, scale: Any, standard: _Standard) -> PriorBuilder:
 
 
 def joint(parts: Sequence[tuple[Prior, int]]) -> Prior:
-    """Independent priors of consecutive pieces of φ, each with its length."""
+    """Combine independent priors of consecutive parts of φ, each with its length."""
     if len(parts) == 1:
         return parts[0][0]
     priors = [prior for prior, _ in parts]

@@ -1,4 +1,4 @@
-"""Scales of priors: one number, one per weight, per layer, by fan-in; fixed or learned."""
+"""Scales of priors: one number, or one per weight or layer, or by fan-in; fixed or learned."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from partialbayes.types import Leaf, Split
 
 @serializable_argument
 class FanIn(NamedTuple):
-    """gain / sqrt(fan-in)."""
+    """A scale of gain / sqrt(fan-in)."""
 
     gain: Any
 
 
 @serializable_argument
 class PerLayer(NamedTuple):
-    """One scale of its own for each layer."""
+    """One scale per layer."""
 
     scale: Any
 
 
 def fan_in(gain: Any = 1.0) -> FanIn:
-    """A prior scale of ``gain / sqrt(fan-in)`` for each kernel, and ``gain`` for each bias.
+    """Scale the prior of each kernel by ``gain / sqrt(fan-in)``, and of each bias by ``gain``.
 
-    The fan-in of a kernel is the product of all its axes but the one of its outputs.
+    The fan-in of a kernel is the product of all its axes except that of its outputs.
 
     Args:
-        gain: A number, ``learned(start)``, or anything else a scale may be.
+        gain: A number, ``learned(start)``, or any other form of a scale.
+
+    Returns:
+        The scale, to pass to a prior.
 
     Example:
         >>> import partialbayes as pb
@@ -47,14 +50,17 @@ def fan_in(gain: Any = 1.0) -> FanIn:
 
 
 def per_layer(scale: Any) -> PerLayer:
-    """A prior scale for each layer that has stochastic weights.
+    """Give each layer with stochastic weights a prior scale of its own.
 
     Args:
-        scale: ``learned(start)``, where each layer learns its own; or numbers, one per such layer,
-            in the order in which the network defines them.
+        scale: ``learned(start)`` to learn one scale per layer, or one number per layer in the order in
+            which the network defines them.
+
+    Returns:
+        The scale, to pass to a prior.
 
     Raises:
-        ValueError: From `partial_bnn`: numbers are given for another number of layers.
+        ValueError: In `partial_bnn`: the number of scales is not the number of layers.
 
     Example:
         >>> import partialbayes as pb
@@ -67,8 +73,8 @@ class Scale(NamedTuple):
     """A scale bound to a split.
 
     Attributes:
-        init: ``() -> learned``.
-        value: ``learned -> (dim,)``.
+        init: Returns the initial learned parameters.
+        value: Maps learned parameters to the scale of each weight.
     """
 
     init: Callable[[], PyTree]
@@ -76,7 +82,7 @@ class Scale(NamedTuple):
 
 
 def require_scale(scale: Any) -> None:
-    """Refuse what cannot be a scale of any split."""
+    """Reject values that are not a scale for any split."""
     if isinstance(scale, Sampled):
         raise ValueError(
             "scale: sampled() is for parameters of a likelihood; a prior's scale may be a number or "
@@ -92,7 +98,7 @@ def require_scale(scale: Any) -> None:
 
 
 def bind_scale(scale: Any, split: Split) -> Scale:
-    """A scale from what a user may write."""
+    """Bind a scale to a split."""
     if isinstance(scale, FanIn):
         gain = bind_scale(scale.gain, split)
         divisor = np.sqrt(_per_weight(split, lambda leaf: float(leaf.fan_in)))
@@ -101,7 +107,7 @@ def bind_scale(scale: Any, split: Split) -> Scale:
         names = layer_names([leaf for leaf in split.leaves if _count(split, leaf)])
         return _by_group(_layer_values(scale.scale, names), lambda leaf: leaf.layer, split)
     if isinstance(scale, Mapping):
-        chosen = {leaf.path: _pattern_of(leaf, scale, split) for leaf in split.leaves}
+        chosen = {leaf.path: _choose_pattern(leaf, scale, split) for leaf in split.leaves}
         return _by_group(dict(scale), lambda leaf: chosen[leaf.path], split)
     single = as_parameter("scale", scale)
     if single.shape not in ((), (split.dim,)):
@@ -113,7 +119,7 @@ def bind_scale(scale: Any, split: Split) -> Scale:
 
 
 def _by_group(values: dict[str, Any], group: Callable[[Leaf], str], split: Split) -> Scale:
-    """One scale for each group of leaves."""
+    """Give each group of leaves one scale."""
     names = list(values)
     parameters = parameter_dict(
         {name: as_parameter(f"scale of {name!r}", values[name]) for name in names}
@@ -134,7 +140,7 @@ def _layer_values(scale: Any, names: list[str]) -> dict[str, Any]:
     if np.shape(starts) != (len(names),):
         raise ValueError(
             f"scale: per_layer was given shape {np.shape(starts)}, but {len(names)} layers have "
-            f"stochastic weights: {', '.join(map(repr, names))}; give one number for each."
+            f"stochastic weights: {', '.join(map(repr, names))}; pass one number for each."
         )
     return {
         name: Learned(start) if isinstance(scale, Learned) else start
@@ -142,8 +148,8 @@ def _layer_values(scale: Any, names: list[str]) -> dict[str, Any]:
     }
 
 
-def _pattern_of(leaf: Leaf, scale: Mapping[str, Any], split: Split) -> str:
-    """The pattern that decides for a leaf: its own path, else the glob, else ``**``."""
+def _choose_pattern(leaf: Leaf, scale: Mapping[str, Any], split: Split) -> str:
+    """Choose the pattern for a leaf: its own path, else a glob, else ``**``."""
     for pattern in scale:
         require_match(pattern, [leaf.path for leaf in split.leaves], "scale")
     found = [pattern for pattern in scale if matches(leaf.path, pattern)]
@@ -171,7 +177,7 @@ def _count(split: Split, leaf: Leaf) -> int:
 
 
 def _per_weight(split: Split, function: Callable[[Leaf], Any]) -> Shaped[np.ndarray, " dim"]:
-    """A function of leaves, spread over their stochastic weights."""
+    """Repeat a function of leaves over their stochastic weights."""
     counts = [int(mask.sum()) for mask in split.masks]
     return np.concatenate(
         [

@@ -1,4 +1,4 @@
-"""Which weights are random: globs over paths, predicates, layers, masks, rankings.
+"""Choose the random weights: by path, predicate, layer, mask or ranking.
 
 It may import `types` and `_utils`.
 """

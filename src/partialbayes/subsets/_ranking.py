@@ -1,6 +1,6 @@
-"""Subsets of single weights by their values, or by what data say about them.
+"""Choose single weights by their values, or by their gradients on data.
 
-They need the parameters, so they are made from them and not from the shapes alone.
+These subsets need the parameters, not only their shapes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from partialbayes.types import Leaf, Likelihood, Network
 
 
 def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
-    """The weights of largest magnitude.
+    """Choose the weights of largest magnitude.
 
     Args:
-        count: How many.
-        params: The network's parameters, such as ``network.init(key)`` of a pretrained one.
-        among: Which weights to choose from; all by default.
+        count: Number of weights to choose.
+        params: Parameters of the network, such as ``network.init(key)`` of a pretrained one.
+        among: The weights to choose from; all by default.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: From `partial_bnn`: ``count`` is more than there are to choose from.
+        ValueError: ``count`` is not a positive integer. In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -56,21 +59,25 @@ def most_variable_gradient(
     data: Any,
     among: Selection = "**",
 ) -> Subset:
-    """The weights whose gradient of the log-likelihood varies most from example to example.
+    """Choose the weights whose log-likelihood gradient varies most between examples.
 
-    Its variance is the diagonal of the empirical Fisher information, less the squared mean: where
-    it is large, single examples disagree about the weight.
+    The variance is the diagonal of the empirical Fisher information minus the squared mean. Where it is
+    large, examples disagree about the weight.
 
     Args:
-        count: How many.
+        count: Number of weights to choose.
         network: The network.
-        params: Its parameters, where the gradient is taken.
-        likelihood: The likelihood; learned and sampled parameters at their starting values.
+        params: Parameters at which to compute the gradient.
+        likelihood: The likelihood, with learned and sampled parameters at their initial values.
         data: A pair ``(inputs, targets)``.
-        among: Which weights to choose from; all by default.
+        among: The weights to choose from; all by default.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: The data do not fit; or, from `partial_bnn`, ``count`` is more than there are.
+        ValueError: The data do not match the network, or ``count`` is not a positive integer. In
+            `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -95,24 +102,27 @@ def most_uncertain(
     *,
     prior_scale: float = 1.0,
 ) -> Subset:
-    """The weights with the largest variance under a cheap posterior, that of subnetwork inference.
+    """Choose the weights with the largest posterior variance, as in subnetwork inference.
 
-    The posterior is Laplace's with a diagonal covariance: 1 / (1/s² + Σ_n g_n²) for a weight with the
-    gradients g_n of the single examples. For the variances of another one, those of SWAG for example,
-    use ``largest(count, variances)``.
+    The posterior is a Laplace approximation with a diagonal covariance: the variance of a weight is 1 /
+    (1/s² + Σ_n g_n²), with gradients g_n of the single examples. To use other variances, such as those
+    of SWAG, call ``largest(count, variances)``.
 
     Args:
-        count: How many.
+        count: Number of weights to choose.
         network: The network.
-        params: Its *trained* parameters.
-        likelihood: The likelihood; learned and sampled parameters at their starting values.
+        params: *Trained* parameters of the network.
+        likelihood: The likelihood, with learned and sampled parameters at their initial values.
         data: A pair ``(inputs, targets)``.
-        among: Which weights to choose from; all by default.
-        prior_scale: s, the standard deviation of the weights under the prior.
+        among: The weights to choose from; all by default.
+        prior_scale: Standard deviation s of the weights under the prior.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: The data do not fit, or ``prior_scale`` is not positive; or, from `partial_bnn`,
-            ``count`` is more than there are.
+        ValueError: The data do not match the network, ``prior_scale`` is not positive, or ``count`` is
+            not a positive integer. In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -136,7 +146,7 @@ def most_uncertain(
 def _gradient_moments(
     network: Network, params: PyTree, likelihood: Likelihood, data: Any
 ) -> tuple[list[Any], list[Any], Any]:
-    """Mean and variance over examples of each weight's gradient, by leaf; zero where it cannot train."""
+    """Compute mean and variance over examples of each weight's gradient; zero if it cannot train."""
     inputs, targets = data
     inputs = as_float_arrays(inputs)
     rows = num_rows("inputs", inputs)
@@ -147,7 +157,7 @@ def _gradient_moments(
     trained = [_trains(leaf) for leaf in leaves]
 
     def log_density(weights: list[Any], row: PyTree) -> Any:
-        # Arrays that cannot be trained stay out of the derivative.
+        # Differentiate only arrays that can be trained.
         given = iter(weights)
         merged = [next(given) if free else leaf for free, leaf in zip(trained, leaves, strict=True)]
         row_inputs, row_targets = jax.tree.map(lambda leaf: leaf[None], row)
@@ -174,7 +184,7 @@ def _gradient_moments(
         (_, means, squares), _ = jax.lax.scan(step, (0.0, zeros, zeros), (inputs, targets))
         return means, [total / rows for total in squares]
 
-    def everywhere(found: list[Any]) -> list[Any]:
+    def fill_zeros(found: list[Any]) -> list[Any]:
         given = iter(found)
         return [
             next(given) if free else np.zeros(jnp.shape(leaf))
@@ -182,7 +192,7 @@ def _gradient_moments(
         ]
 
     means, variances = moments()
-    return everywhere(means), everywhere(variances), treedef
+    return fill_zeros(means), fill_zeros(variances), treedef
 
 
 def _trains(leaf: Any) -> bool:
@@ -193,17 +203,17 @@ def _highest(count: int, scores: PyTree, among: Selection) -> Subset:
     require_positive_int("count", count, "the number of weights to choose.")
     values = [np.asarray(leaf) for leaf in jax.tree.leaves(scores)]
 
-    def checked(leaves: Sequence[Leaf]) -> list[Any]:
+    def require_shapes(leaves: Sequence[Leaf]) -> list[Any]:
         if [value.shape for value in values] != [leaf.shape for leaf in leaves]:
             raise ValueError(
-                "params do not look like those of this network: their shapes are "
+                "params do not look like those of this network; pass its own. Their shapes are "
                 f"{[value.shape for value in values]}, the network's {[leaf.shape for leaf in leaves]}."
             )
         return values
 
-    def limited(available: int) -> int:
+    def require_available(available: int) -> int:
         if count > available:
-            raise ValueError(f"count is {count}, but there are only {available} weights to choose from.")
+            raise ValueError(f"count is {count}, but there are only {available} weights; choose fewer.")
         return count
 
-    return top(checked, limited, among)
+    return top(require_shapes, require_available, among)

@@ -1,11 +1,10 @@
-"""Which weights are stochastic: a `Subset` marks single weights of the parameter tree.
+"""Choose stochastic weights: a `Subset` marks single weights of the parameter tree.
 
-For each leaf it gives a boolean mask; whole leaves are the usual case. Subsets are chosen by path,
-predicate, position, role or explicit masks, and combined by ``|``, ``&`` and ``~``. Those that need
-the weights' values or data are in `partialbayes.subsets._ranking`.
+For each leaf it gives a boolean mask. Subsets are chosen by path, predicate, position, role or mask, and
+combined by ``|``, ``&`` and ``~``.
 
-A *layer* is the set of leaves that differ in the last name of their path only: ``layers/2/kernel``
-and ``layers/2/bias``. Layers are counted in the order in which the network defines them.
+A *layer* is the set of leaves whose paths differ only in the last name, such as ``layers/2/kernel`` and
+``layers/2/bias``. Layers are counted in the order in which the network defines them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Masks: TypeAlias = list[Bool[np.ndarray, "..."]]
 
 
 class Subset:
-    """A choice of weights, to be combined by ``|``, ``&`` and ``~``.
+    """A choice of weights, which ``|``, ``&`` and ``~`` combine.
 
     Example:
         >>> import partialbayes as pb
@@ -48,11 +47,11 @@ class Subset:
 
 
 Selection: TypeAlias = Subset | str | Iterable[str] | Callable[[Leaf], bool]
-"""What a user may write: a subset, a glob, several globs, or a predicate on leaves."""
+"""A subset, a glob, several globs, or a predicate on leaves."""
 
 
 def as_subset(selection: Selection) -> Subset:
-    """A subset from what a user may write."""
+    """Convert a glob, several globs or a predicate to a subset."""
     if isinstance(selection, Subset):
         return selection
     if isinstance(selection, str):
@@ -61,31 +60,45 @@ def as_subset(selection: Selection) -> Subset:
         return where(selection)
     if not isinstance(selection, Iterable):
         raise TypeError(
-            f"stochastic must be a glob over paths, several, a predicate or a Subset, not "
+            f"stochastic must be one or several globs over paths, a predicate or a Subset, not "
             f"{selection!r}; for example 'layers/2/**'."
         )
     return glob(*selection)
 
 
 def where(predicate: Callable[[Leaf], bool]) -> Subset:
-    """The leaves for which ``predicate(leaf)`` holds; see `Leaf` for what it may look at.
+    """Choose the leaves for which a predicate holds.
+
+    Args:
+        predicate: Maps a `Leaf` to True or False.
+
+    Returns:
+        The subset.
 
     Example:
         >>> import partialbayes as pb
         >>> small = pb.subsets.where(lambda leaf: leaf.size < 100)
+        >>> pb.partial_bnn(pb.mlp([1, 20, 1]), small, pb.gaussian()).split.dim
+        61
     """
     return Subset(lambda leaves: [np.full(leaf.shape, bool(predicate(leaf))) for leaf in leaves])
 
 
 def glob(*patterns: str) -> Subset:
-    """The leaves whose path matches one of the glob patterns.
+    """Choose the leaves whose path matches a glob pattern.
 
-    ``*`` stands for any characters within one name, ``**`` for any number of names:
-    ``"layers/2/**"`` is all of layer 2, ``"**/bias"`` every bias, ``"**"`` everything.
+    ``*`` matches any characters within one name, ``**`` any number of names: ``"layers/2/**"`` is all of
+    layer 2, ``"**/bias"`` every bias, ``"**"`` everything.
+
+    Args:
+        *patterns: Glob patterns over paths.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: From `partial_bnn`, where a pattern matches no weight; it names the nearest.
-        TypeError: A pattern is not text.
+        ValueError: In `partial_bnn`: a pattern matches no weight; the message names the nearest paths.
+        TypeError: A pattern is not a string.
 
     Example:
         >>> import partialbayes as pb
@@ -94,8 +107,8 @@ def glob(*patterns: str) -> Subset:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise TypeError(
-                f"stochastic must be a glob, several, a predicate on leaves or a Subset; {pattern!r} is "
-                "none of these. For masks use mask({path: array})."
+                f"stochastic must be one or several globs, a predicate on leaves or a Subset, not "
+                f"{pattern!r}; for masks use mask({{path: array}})."
             )
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
@@ -110,11 +123,16 @@ def glob(*patterns: str) -> Subset:
 
 
 def layer(*indices: int) -> Subset:
-    """Whole layers by position: ``layer(0)`` is the first, ``layer(-1)`` the last.
+    """Choose whole layers by position: ``layer(0)`` is the first, ``layer(-1)`` the last.
+
+    Args:
+        *indices: Positions of layers; negative ones count from the end.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: From `partial_bnn`: there is no such layer, or the order of the layers is not
-            known.
+        ValueError: In `partial_bnn`: there is no such layer, or the order of the layers is unknown.
 
     Example:
         >>> import partialbayes as pb
@@ -128,7 +146,7 @@ def layer(*indices: int) -> Subset:
                 "stochastic: which layer comes first is not known, because the weights are in a "
                 "dictionary, which JAX sorts by name; choose by path, for example "
                 f"{names[0] + '/**'!r} among {', '.join(map(repr, names))}; or, if the dictionary is in "
-                "the order of the layers, say so by from_params(..., ordered=True)."
+                "the order of the layers, pass from_params(..., ordered=True)."
             )
         for index in indices:
             if not -len(names) <= index < len(names):
@@ -143,7 +161,10 @@ def layer(*indices: int) -> Subset:
 
 
 def output_layer() -> Subset:
-    """The layer that the network defines last, ``layer(-1)``.
+    """Choose the layer that the network defines last, ``layer(-1)``.
+
+    Returns:
+        The subset.
 
     Example:
         >>> import partialbayes as pb
@@ -155,7 +176,13 @@ def output_layer() -> Subset:
 
 
 def biases() -> Subset:
-    """Every bias, by its name: ``bias`` or ``b``.
+    """Choose every bias by its name, ``bias`` or ``b``.
+
+    Returns:
+        The subset.
+
+    Raises:
+        ValueError: In `partial_bnn`: the network has no such weight.
 
     Example:
         >>> import partialbayes as pb
@@ -166,7 +193,13 @@ def biases() -> Subset:
 
 
 def normalization_scales() -> Subset:
-    """Every scale of a normalization layer: ``scale``, ``gamma``, or a ``weight`` of one axis.
+    """Choose the scales of normalization layers: ``scale``, ``gamma``, or a ``weight`` of one axis.
+
+    Returns:
+        The subset.
+
+    Raises:
+        ValueError: In `partial_bnn`: the network has no such weight.
 
     Example:
         >>> import partialbayes as pb
@@ -184,8 +217,8 @@ def _role(role: str, predicate: Callable[[Leaf], bool]) -> Subset:
         found = [predicate(leaf) for leaf in leaves]
         if not any(found):
             raise ValueError(
-                f"stochastic: no weight of this network is a {role} by its name; the paths are "
-                f"{', '.join(repr(leaf.path) for leaf in leaves)}. Select by path or predicate."
+                f"stochastic: no weight of this network is a {role} by its name; select by path or "
+                f"predicate among {', '.join(repr(leaf.path) for leaf in leaves)}."
             )
         return [np.full(leaf.shape, chosen) for leaf, chosen in zip(leaves, found, strict=True)]
 
@@ -193,13 +226,17 @@ def _role(role: str, predicate: Callable[[Leaf], bool]) -> Subset:
 
 
 def mask(masks_by_path: Mapping[str, Any]) -> Subset:
-    """Single weights: a boolean array for each path named; weights elsewhere are not chosen.
+    """Choose single weights by boolean arrays, one for each path.
 
     Args:
-        masks_by_path: From a leaf's path to an array of its shape, True for stochastic weights.
+        masks_by_path: Maps the path of a leaf to an array of its shape, True for stochastic weights.
+            Leaves without an entry are not chosen.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: From `partial_bnn`: a path is unknown, or its mask not boolean or of another
+        ValueError: A mask is not boolean. In `partial_bnn`: a path is unknown, or a mask has the wrong
             shape.
 
     Example:
@@ -221,13 +258,13 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
         for path, array in arrays.items():
             if path not in shapes:
                 raise ValueError(
-                    f"stochastic: there is a mask for {path!r}, but no such weight; the nearest paths "
+                    f"stochastic: a mask has the path {path!r}, but there is no such weight; the nearest paths "
                     f"are {nearest(path, list(shapes))}."
                 )
             if array.shape != shapes[path]:
                 raise ValueError(
                     f"stochastic: the mask of {path!r} has shape {array.shape}, but the weight has "
-                    f"shape {shapes[path]}; give one boolean per weight."
+                    f"shape {shapes[path]}; pass one boolean per weight."
                 )
         return [arrays.get(leaf.path, np.zeros(leaf.shape, bool)) for leaf in leaves]
 
@@ -235,15 +272,18 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
 
 
 def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) -> Subset:
-    """A random share of single weights, the same for the same seed.
+    """Choose a random fraction of single weights, the same for the same seed.
 
     Args:
-        fraction: Between 0 and 1; at least one weight is chosen.
-        among: Which weights to choose from; all by default.
-        seed: Whole number.
+        fraction: Fraction in (0, 1]; at least one weight is chosen.
+        among: The weights to choose from; all by default.
+        seed: Integer seed.
+
+    Returns:
+        The subset.
 
     Raises:
-        ValueError: ``fraction`` is not within (0, 1].
+        ValueError: ``fraction`` is not in (0, 1].
 
     Example:
         >>> import partialbayes as pb
@@ -264,7 +304,7 @@ def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) 
 def top(
     scores: Callable[[Sequence[Leaf]], list[Any]], count: Callable[[int], int], among: Selection
 ) -> Subset:
-    """The highest-scoring floating-point weights among a selection; ties go to the first."""
+    """Choose the highest-scoring floating-point weights among a selection; ties go to the first."""
 
     def masks(leaves: Sequence[Leaf]) -> Masks:
         candidates = [
@@ -284,5 +324,5 @@ def top(
 
 
 def layer_names(leaves: Sequence[Leaf]) -> list[str]:
-    """The layers' paths, in the order in which the network defines them."""
+    """List the paths of the layers in the order in which the network defines them."""
     return list(dict.fromkeys(leaf.layer for leaf in sorted(leaves, key=lambda leaf: leaf.position)))
