@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 # the next run share them. And where a test does not compute for long, LLVM is quick rather than good.
 _SHARED = {
     "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "programs"),
-    "jax_persistent_cache_min_compile_time_secs": 0.2,
+    "jax_persistent_cache_min_compile_time_secs": 0.1,
     "jax_disable_most_optimizations": True,
 }
 for _name, _value in _SHARED.items():
