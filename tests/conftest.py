@@ -37,12 +37,12 @@ install_import_hook(["partialbayes", "reproduction"], "beartype.beartype")
 def programs(request):
     """Compiled well for long runs, the statistical ones, and let go before there are too many.
 
-    Every program holds some memory maps, and Linux allows a process 65,530: a worker that keeps the
-    programs of half the suite dies of it.
+    Every program holds memory, and some maps of it, of which Linux allows a process 65,530: a worker that
+    keeps the programs of half the suite dies of it. 8,000 maps are about 3 GB.
     """
     jax.config.update("jax_disable_most_optimizations", request.path.parent.name != "statistical")
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+    if maps.exists() and maps.read_bytes().count(b"\n") > 8_000:
         jax.clear_caches()
         gc.collect()
