@@ -21,11 +21,12 @@ for _name, _value in _SHARED.items():
         jax.config.update(_name, _value)
 
 # XLA's older way of writing loops compiles these small programs in half the time, and a program in one
-# piece faster than in 32. A flag that XLA does not know ends the process: JAX 0.12 has no older way.
-_flags = ["--xla_cpu_parallel_codegen_split_count=1"]
+# piece is faster than in many. A flag that XLA does not know ends the process: this one is in 0.9 and 0.10.
+_flags = os.environ.get("XLA_FLAGS", "").split()
+_flags += ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):
-    _flags.append("--xla_cpu_use_fusion_emitters=false")
-os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_flags]).strip()
+    _flags += ["--xla_cpu_use_fusion_emitters=false"]
+os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys(_flags))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
@@ -37,7 +38,7 @@ install_import_hook(["partialbayes", "reproduction"], "beartype.beartype")
 def programs(request):
     """Compiled well for long runs, the statistical ones, and let go before there are too many.
 
-    Every program holds memory, and some maps of it, of which Linux allows a process 65,530: a worker that
+    Every program holds memory, and maps of it, of which Linux allows a process 65,530: a worker that
     keeps the programs of half the suite dies of it. 8,000 maps are about 3 GB.
     """
     jax.config.update("jax_disable_most_optimizations", request.path.parent.name != "statistical")
