@@ -21,7 +21,7 @@ for _name, _value in _SHARED.items():
         jax.config.update(_name, _value)
 
 # XLA's older way of writing loops compiles these small programs in half the time, and a program in one
-# piece is faster than in many. A flag that XLA does not know ends the process: this one is in 0.9 and 0.10.
+# piece faster than in many. A flag XLA does not know ends the process: the second is of 0.9 and 0.10.
 _flags = os.environ.get("XLA_FLAGS", "").split()
 _flags += ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):
