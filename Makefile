@@ -13,6 +13,10 @@ LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 # processes want the cores.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Tests over all cores. A worker has whole files, so that what one test compiles serves the next, until the
+# other has none left.
+SPREAD := -n auto --dist worksteal
+
 # The first Python from 3.11 on; `make PYTHON=/path/to/python demo` names another.
 PYTHON ?= $(shell for name in python3.14 python3.13 python3.12 python3.11 python3; do \
     $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
@@ -48,10 +52,10 @@ demo: $(RUN)     ## train on two moons, print the table, write demo/two_moons.pn
 	$(BIN)/python examples/two_moons.py
 
 test: $(DEV)   ## the tests, without the slow statistical ones
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest $(SPREAD)
 
 test-all: $(DEV)  ## every test, the slow ones too
-	$(BIN)/python -m pytest -n auto -m ""
+	$(BIN)/python -m pytest $(SPREAD) -m ""
 
 test-torch: $(DEV)  ## the tests of PyTorch and Keras networks, in an environment of their own
 	test -d $(VENV)-torch || $(PYTHON) -m venv $(VENV)-torch

@@ -109,6 +109,7 @@ def test_functions_are_drawn_by_weight(regressor):
     assert np.ptp(regressor.sample_posterior(X[:2], n_samples=20), axis=0).min() > 0.0
 
 
+@pytest.mark.slow
 def test_a_hundred_rows_of_a_sine_are_learned_by_default():
     rng = np.random.default_rng(1)
     x = rng.uniform(-2.0, 2.0, (600, 1))

@@ -1,5 +1,7 @@
 """The one-pass gradient and what it costs."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,33 +34,42 @@ def naive(model, values, psi, batch, weights):
     return total
 
 
-@pytest.mark.parametrize("case", ["network", "learned noise and prior scale"])
-def test_equals_the_naive_weighted_sum(case):
-    if case == "network":
+@pytest.fixture(scope="module", params=["network", "learned noise and prior scale"])
+def case(request):
+    """A model, seven particles, ψ, and a batch of a part of the rows."""
+    if request.param == "network":
         model, batch = moons_like()
     else:
         model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
     batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
-    psi = model.init(jax.random.key(1)).psi
-    values = model.sample_prior(jax.random.key(2), psi, 7)
-    log_likelihoods, gradient = one_pass(model, values, psi, batch)
-    weights = jax.nn.softmax(log_likelihoods)
-    one_by_one = [model.log_likelihood(phi, psi, batch).sum() for phi in values]
-    np.testing.assert_allclose(log_likelihoods, one_by_one, rtol=1e-5)
+
+    @jax.jit
+    def draw():
+        psi = model.init(jax.random.key(1)).psi
+        return model.sample_prior(jax.random.key(2), psi, 7), psi
+
+    return model, *draw(), batch
+
+
+def test_equals_the_naive_weighted_sum(case):
+    model, values, psi, batch = case
+
+    @jax.jit
+    def ours():
+        log_likelihoods, gradient = one_pass(model, values, psi, batch)
+        weights = jax.nn.softmax(log_likelihoods)
+        return log_likelihoods, weights, gradient(weights)
+
+    log_likelihoods, weights, gradient = ours()
+    own = jax.jit(lambda phi: model.log_likelihood(phi, psi, batch).sum())
+    np.testing.assert_allclose(log_likelihoods, [own(phi) for phi in values], rtol=1e-5)
     expected = naive(model, values, psi, batch, weights)
-    for ours, theirs in zip(jax.tree.leaves(gradient(weights)), jax.tree.leaves(expected), strict=True):
+    for ours, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5 * float(jnp.abs(theirs).max()))
 
 
-@pytest.mark.parametrize("case", ["network", "learned noise and prior scale"])
 def test_joint_gradient_equals_the_naive_ones(case):
-    if case == "network":
-        model, batch = moons_like()
-    else:
-        model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
-    batch = batch._replace(scale=jnp.asarray(3.0), mask=batch.mask.at[-1].set(False))
-    psi = model.init(jax.random.key(1)).psi
-    values = model.sample_prior(jax.random.key(2), psi, 7)
+    model, values, psi, batch = case
 
     def potential(phi):
         return model.log_likelihood(phi, psi, batch).sum()
@@ -69,16 +80,15 @@ def test_joint_gradient_equals_the_naive_ones(case):
     def weigh(log_likelihoods):
         return jax.nn.softmax(0.3 * log_likelihoods)
 
+    value_and_gradient = jax.jit(jax.value_and_grad(objective))
+    of_potential = jax.jit(jax.value_and_grad(potential))
     for of_data, weights in ((None, np.full(7, 1 / 7, np.float32)), (weigh, None)):
         more = {} if of_data is None else {"weigh": of_data}
-        log_likelihoods, log_densities, slopes, of_psi = joint_gradient(
-            model, values, psi, batch, **more
-        )
+        found = jax.jit(partial(joint_gradient, model, **more))(values, psi, batch)
+        log_likelihoods, log_densities, slopes, of_psi = found
         if weights is None:
             weights = weigh(log_likelihoods)
             assert float(weights.max()) > 0.2  # uneven
-        value_and_gradient = jax.jit(jax.value_and_grad(objective))
-        of_potential = jax.jit(jax.value_and_grad(potential))
         for j, phi in enumerate(values):
             value, gradient = value_and_gradient(phi)
             np.testing.assert_allclose(log_densities[j], value, rtol=1e-5)
@@ -131,11 +141,17 @@ class TestGradientOfFewParticles:
 
     def test_is_unbiased(self):
         model, batch = ORACLE.model, full_batch(ORACLE.inputs, ORACLE.targets)
-        psi = model.init(jax.random.key(1)).psi
-        values = model.sample_prior(jax.random.key(2), psi, 40)
-        log_likelihoods, gradient = one_pass(model, values, psi, batch)
-        weights = jax.nn.softmax(0.2 * log_likelihoods)  # uneven, but not all on one
-        exact = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))])
+
+        @jax.jit
+        def of_all():
+            psi = model.init(jax.random.key(1)).psi
+            values = model.sample_prior(jax.random.key(2), psi, 40)
+            log_likelihoods, gradient = one_pass(model, values, psi, batch)
+            weights = jax.nn.softmax(0.2 * log_likelihoods)  # uneven, but not all on one
+            exact = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradient(weights))])
+            return psi, values, log_likelihoods, weights, exact
+
+        psi, values, log_likelihoods, weights, exact = of_all()
 
         def of_few(key, weights):
             same, gradient = sampled_pass(key, 5, model, values, psi, batch)
@@ -188,10 +204,11 @@ def test_what_stands_in_a_masked_row_reaches_nothing():
     def value(phi, psi, batch):
         return ORACLE.model.log_likelihood(phi, psi, batch).sum()
 
-    both = [jax.value_and_grad(value, argnums=(0, 1))(phi, psi, batch) for batch in (clean, dirty)]
+    both_ways = jax.jit(jax.value_and_grad(value, argnums=(0, 1)))
+    both = [both_ways(phi, psi, batch) for batch in (clean, dirty)]
     for a, b in zip(*map(jax.tree.leaves, both), strict=True):
         np.testing.assert_array_equal(a, b)
     short = jax.tree.map(lambda leaf: jnp.delete(leaf, 3, axis=0) if leaf.ndim else leaf, data)
-    unpadded = jax.value_and_grad(value, argnums=(0, 1))(phi, psi, short)
+    unpadded = both_ways(phi, psi, short)
     for a, b in zip(jax.tree.leaves(both[1]), jax.tree.leaves(unpadded), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6 * float(jnp.abs(b).max()))

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def check_on_four_devices(*names):
     script = ROOT / "tests" / "several_devices.py"
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
     }
     done = subprocess.run(

@@ -117,7 +117,8 @@ def test_thinned_particles_keep_the_mixture_on_average():
     log_weights = jnp.log(jnp.array([[0.1, 0.2, 0.1], [0.0, 0.3, 0.3]]))
     values = jnp.arange(6.0).reshape(2, 3, 1)
     keys = jax.random.split(jax.random.key(0), 4000)
-    draws = jax.vmap(lambda key: subsample(key, pb.types.Particles(values, log_weights), 2))(keys)
+    cloud = pb.types.Particles(values, log_weights)
+    draws = jax.jit(jax.vmap(lambda key: subsample(key, cloud, 2)))(keys)
     assert draws.values.shape == (4000, 2, 2, 1)
     np.testing.assert_allclose(jnp.exp(draws.log_weights[0]).sum(axis=1), [0.4, 0.6], rtol=1e-6)
     shares = (
