@@ -26,8 +26,8 @@ BEST_METHODS = (
     *("OHSMC", "OHSMC-refine", "OHSMC-ensemble", "MAP", "Deep ensemble", "MAP-Laplace", "SWAG", "VB"),
 )
 TO_THE_END = (
-    *("MAP", "OHSMC", "OHSMC-trajectory", "Rank-one", "Rank-one-trajectory", "Deep ensemble"),
-    "Deep ensemble-trajectory",
+    *("MAP", "OHSMC", "OHSMC-diagonal", "OHSMC-trajectory", "Rank-one", "Rank-one-trajectory"),
+    *("Deep ensemble", "Deep ensemble-trajectory"),
 )
 """The methods of the regression tables in the best track; see `to_the_end`."""
 
@@ -137,6 +137,7 @@ class TabularSetting(Setting):
         tuning_folds: Ways to divide the training rows, to choose that scale by.
         num_rank_one: Members that share ψ, each with rank-one factors, biases and a head of its own.
         rows_per_member: Rows each of them sees at a step.
+        num_diagonal: Particles of OHSMC with the diagonal form of its kernel.
         num_snapshots: Members of the mixture over a run's path.
     """
 
@@ -159,6 +160,7 @@ class TabularSetting(Setting):
     tuning_folds: int = 1
     num_rank_one: int = 16
     rows_per_member: int = 16
+    num_diagonal: int = 32
     num_snapshots: int = 8
     methods: tuple[str, ...] = PAPER_METHODS
 

@@ -22,6 +22,7 @@ import numpy as np
 import optax
 from jax import Array
 
+from partialbayes import kernels
 from partialbayes.algorithms import (
     ensemble,
     map_estimate,
@@ -61,6 +62,14 @@ def _map(model: Model, optimizer: optax.GradientTransformation, *_: object) -> A
 
 def _ohsmc(model: Model, optimizer: optax.GradientTransformation, *_: object) -> Algorithm:
     return ohsmc(model, optimizer=optimizer)  # the kernel and the number of particles it has by default
+
+
+def _few_particles(
+    model: Model, optimizer: optax.GradientTransformation, setting: TabularSetting, num_steps: int
+) -> Algorithm:
+    """OHSMC without correlations between weights, which needs no factorization and few particles."""
+    kernel = kernels.transport("diagonal")
+    return ohsmc(model, num_particles=setting.num_diagonal, kernel=kernel, optimizer=optimizer)
 
 
 def _members(
@@ -105,6 +114,7 @@ METHODS: dict[str, _Method] = {
     "MAP-trajectory": _Method(_along_the_path(_map)),
     "OHSMC": _Method(_ohsmc, at_once=5),
     "OHSMC-trajectory": _Method(_along_the_path(_ohsmc), at_once=5),
+    "OHSMC-diagonal": _Method(_few_particles),
     "Rank-one": _Method(_members, rank_one=True),
     "Rank-one-trajectory": _Method(_along_the_path(_members), rank_one=True),
     "Deep ensemble": _Method(_several(_map)),

@@ -100,7 +100,7 @@ def test_help_tells_of_every_experiment(capsys):
     assert all(f"\n    {name}" in text for name in (*EXPERIMENTS, "all", "figures"))
     assert main(["uci", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Methods of the best track: MAP, OHSMC, OHSMC-trajectory" in text
+    assert "Methods of the best track: MAP, OHSMC, OHSMC-diagonal" in text
     assert "Data sets: boston, concrete" in text
     assert main([]) == 2
 
