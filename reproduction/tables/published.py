@@ -128,8 +128,9 @@ def published_score(
         dataset: Such as ``"boston"``.
         method: As in the paper's tables.
         metric: Such as ``"rmse"``, or ``"rmse_particles"``, which is what the paper's is.
-        track: What they are to stand beside. In ``"best"`` and ``"gap"`` the UCI regressions are in the units of the
-            data; the paper's figures are of standardized targets, and there is none to compare with.
+        track: What they are to stand beside. In ``"best"`` and ``"gap"`` the UCI regressions are in the
+            units of the data; the paper's figures are of standardized targets, and there is none to
+            compare with.
 
     Example:
         >>> from reproduction.tables.published import published_score

@@ -26,6 +26,7 @@ from partialbayes.prediction._calibrate import calibrate
 from partialbayes.training._fit_many import fit_many
 from partialbayes.types import Algorithm, Fit, Model, Seed
 
+
 class PriorFit(NamedTuple):
     """What `fit_with_prior` returns.
 
