@@ -84,8 +84,8 @@ class TabularExperiment(Experiment):
         if task.setting.prior_scales:
             problem = load_problem(self.pose, task.setting, task.data_dir)
             trained = to_the_end.train_to_the_end(task.method, problem, task.setting, task.repeats)
-            runs = map(problem.run, task.repeats)
-            return [_Trained(*pair, run) for pair, run in zip(trained, runs, strict=True)]
+            own = zip(trained, task.repeats, strict=True)
+            return [_Trained(*pair, problem.run(repeat)) for pair, repeat in own]
         problem, algorithms = _prepare(self.pose, task.setting, task.method, task.data_dir)
         runs = [problem.run(repeat) for repeat in task.repeats]
         fits = train(algorithms, task.setting, runs, task.repeats)
