@@ -88,7 +88,7 @@ def check_request(
         few = {one.dataset: most for one in chosen if (most := one.most_repeats) and repeats > most}
         if few:
             raise ValueError(
-                f"repeats is {repeats}, but {', '.join(few)} have {min(few.values())} standard splits: "
+                f"repeats is {repeats}, but {', '.join(few)} have {min(few.values())} splits: "
                 "give no more, or name other datasets."
             )
     folder = None if data_dir is None else Path(data_dir)

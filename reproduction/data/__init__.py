@@ -1,4 +1,4 @@
-"""The data sets of the paper: twelve UCI tables, two sets of images, three synthetic ones.
+"""The data sets of the paper: the UCI tables and two more, two sets of images, three synthetic ones.
 
 Files are looked for in a folder given, or if there is none in that of the environment variable
 ``PARTIALBAYES_DATA``; then in the user's cache (or the folder of ``PARTIALBAYES_CACHE``), and else

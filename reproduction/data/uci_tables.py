@@ -1,4 +1,4 @@
-"""The UCI tables of the paper, and the 20 splits others report on."""
+"""The UCI tables of the paper, two more, and the standard splits others report on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 
 from partialbayes._utils.atomic import write_atomically
 from reproduction.data import openml
-from reproduction.data.checksums import STANDARD_SPLITS, UCI, Facts
+from reproduction.data.checksums import UCI, Facts, standard_splits
 from reproduction.data.locate import (
     DamagedDataError,
     MissingDataError,
@@ -47,12 +47,12 @@ class Table(NamedTuple):
 
 
 def uci(name: str, folder: str | Path | None = None, *, progress: bool = True) -> Table:
-    """One of the twelve UCI tables of the paper, by its name in `data.UCI`.
+    """One of the UCI tables, by its name in `data.UCI`.
 
     Looked for as ``uci/<name>.csv.gz`` in the folder given, or else in that of the environment
     variable ``PARTIALBAYES_DATA``, then in the user's cache (see `cache_folder`), then downloaded
-    from OpenML by scikit-learn, checked, and kept in the cache; all but power, which is not known to
-    be there. The rows of a download may come in another order.
+    from OpenML by scikit-learn, checked, and kept in the cache; all but power, wine_red and protein,
+    which are not known to be there. The rows of a download may come in another order.
 
     Args:
         name: Of the set.
@@ -80,7 +80,7 @@ def uci(name: str, folder: str | Path | None = None, *, progress: bool = True) -
 
 
 def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarray, " test"]]:
-    """The test rows of the 20 standard splits of a regression table; all other rows are for training.
+    """The test rows of the standard splits of a regression table; all other rows are for training.
 
     The splits are those of Hernández-Lobato and Adams (2015). They are looked for as
     ``uci_splits/<name>.txt.gz`` where `uci` looks, and cannot be downloaded: a line a split, of the
@@ -120,9 +120,10 @@ def uci_splits(name: str, folder: str | Path | None = None) -> list[Int[np.ndarr
         len(np.unique(rows)) == len(rows) > 0 and rows.min() >= 0 and rows.max() < facts.rows
         for rows in splits
     )
-    if len(splits) != STANDARD_SPLITS or not whole:
+    expected = standard_splits(name)
+    if len(splits) != expected or not whole:
         raise DamagedDataError(
-            f"{path} is damaged: it must have {STANDARD_SPLITS} lines of row numbers below {facts.rows}."
+            f"{path} is damaged: it must have {expected} lines of row numbers below {facts.rows}."
         )
     table = f"uci/{name}.csv.gz"
     kept = cache_folder() / table

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from partialbayes.likelihoods import bernoulli, categorical, gaussian, student_t
 from partialbayes.model._partial_bnn import partial_bnn
-from partialbayes.networks import mlp
+from partialbayes.networks import mlp, rank_one
 from partialbayes.parameters import learned
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.priors import fan_in, normal
@@ -40,10 +40,11 @@ class Run(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A model, and the data of its run number r."""
+    """A model, the data of its run number r, and the same model with rank-one factors."""
 
     model: Model
     run: Callable[[int], Run]
+    rank_one: Model | None = None
 
 
 def pose_wave(setting: TabularSetting, folder: Path | None = None) -> Problem:
@@ -68,8 +69,15 @@ def pose_table(setting: TabularSetting, folder: Path | None = None) -> Problem:
     model = _make_model(setting, table.inputs.shape[1], likelihood, table.classes or 1)
     if setting.most_repeats is None:
         return Problem(model, lambda repeat: _split(table, repeat))
-    splits = data.uci_splits(setting.dataset, folder)
-    return Problem(model, lambda repeat: _standard_split(setting, table, splits[repeat], repeat))
+    if setting.track == "gap":
+        splits = [_middle_third(column) for column in table.inputs.T]
+    else:
+        splits = data.uci_splits(setting.dataset, folder)
+    return Problem(
+        model,
+        lambda repeat: _standard_split(setting, table, splits[repeat], repeat),
+        _with_factors(setting, model, table.inputs.shape[1]),
+    )
 
 
 def _make_noise(setting: TabularSetting) -> Likelihood:
@@ -89,6 +97,24 @@ def _make_model(
     network = mlp([features, *setting.hidden, outputs], initial_bias=setting.initial_bias)
     prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
     return partial_bnn(network, f"layers/{setting.stochastic}/**", likelihood, prior)
+
+
+def _with_factors(setting: TabularSetting, model: Model, features: int) -> Model:
+    """Return the model with rank-one factors of every layer, and these, biases and the head as φ."""
+    network = rank_one(
+        mlp([features, *setting.hidden, 2], initial_bias=setting.initial_bias),
+        "layers/*/kernel",
+        signs="layers/0/kernel",
+    )
+    last = f"network/layers/{len(setting.hidden)}/kernel"
+    prior = normal(scale=fan_in() if setting.prior == "fan_in" else 1.0)
+    return partial_bnn(network, ["factors/**", "**/bias", last], model.likelihood, prior)
+
+
+def _middle_third(column: Float[np.ndarray, " row"]) -> np.ndarray:
+    """Return the rows whose value lies in the middle third; rows of one value in random order."""
+    order = np.lexsort((np.random.default_rng(0).permutation(len(column)), column))
+    return order[len(column) // 3 : 2 * len(column) // 3]
 
 
 def _draw_wave(repeat: int) -> Run:
@@ -116,7 +142,7 @@ def _split(table: data.Table, repeat: int) -> Run:
 
 
 def _standard_split(setting: TabularSetting, table: data.Table, test: np.ndarray, repeat: int) -> Run:
-    """Make a standard 90 / 10 split, validation from its training rows; scores in original units."""
+    """Divide by the test rows, validation from the training rows; scores in original units."""
     rest = np.setdiff1d(np.arange(len(table.targets)), test)
     rest = np.random.default_rng(repeat).permutation(rest)
     validation, train = np.split(rest, [round(setting.validation_share * len(rest))])

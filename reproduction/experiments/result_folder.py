@@ -157,7 +157,7 @@ class ResultFolder:
         now = self._description()
         before = self._read_settings() or now
         defaults = {
-            field.name: field.default
+            field.name: list(field.default) if isinstance(field.default, tuple) else field.default
             for setting in self._settings
             for field in fields(setting)
             if field.default is not MISSING

@@ -7,8 +7,11 @@ TRACKS = {
     "tables are standardized, also in the scores. RMSE, ECE and accuracy are given of the mixture of "
     "all particles and, as in the paper, of single particles, averaged.",
     "best": "What the methods can do: the noise is learned. Every method has the same model of the "
-    "noise, the same budget and the same rule of selection. The seven regression tables are split in "
-    "the 20 standard ways, with validation rows taken from training, and scored in their own units.",
+    "noise and the same rule of selection. The regression tables are split in the standard ways and "
+    "scored in their own units; there a run goes to its end, with a prior of ψ whose scale, and a "
+    "spread, are found on held-out training rows.",
+    "gap": "The same on splits that leave out the middle third of the values of one column, a run for "
+    "each column.",
 }
 
 _MISSING_LINE = "There is no colored line where the mixture is on one side of 1/2 all over."

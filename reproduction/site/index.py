@@ -111,7 +111,7 @@ def _introduction(found: Sequence[_Found]) -> Iterator[str]:
         return
     yield (
         "<p>The experiments of the paper on partial Bayesian neural networks by Feynman–Kac models, run "
-        "again with this library. There are up to two tracks of each:</p><dl>"
+        "again with this library. There are up to three tracks of each:</p><dl>"
     )
     for track, text in TRACKS.items():
         if any(one.track == track for one in found):

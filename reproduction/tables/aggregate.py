@@ -19,8 +19,14 @@ from reproduction.tables.published import DATASETS, METHODS, published_score
 REFERENCE = "OHSMC"
 """The method that the others are compared with."""
 
-_REFERENCES = {"Deep ensemble": (REFERENCE, "OHSMC-ensemble")}
-"""Of methods that are compared with one of their kind, too."""
+_REFERENCES = {
+    "Deep ensemble": (REFERENCE, "OHSMC-ensemble", "MAP"),
+    "Rank-one": (REFERENCE, "MAP", "Deep ensemble"),
+    "Rank-one-trajectory": (REFERENCE, "Rank-one", "Deep ensemble"),
+    "OHSMC-trajectory": (REFERENCE, "Deep ensemble"),
+    "Deep ensemble-trajectory": (REFERENCE, "Deep ensemble"),
+}
+"""Of methods that are compared with others than OHSMC, too."""
 
 _HEADER = ["dataset", "method", "repeat", "metric", "value"]
 _LAST_METRICS = ("validation_nlpd", "seconds")
@@ -128,7 +134,7 @@ def summarize(runs: Runs, track: str) -> list[Row]:
 
     Args:
         runs: From `read_runs`.
-        track: ``"paper"`` or ``"best"``, see `published_score`.
+        track: ``"paper"``, ``"best"`` or ``"gap"``, see `published_score`.
     """
     rows = []
     for (dataset, method, metric), values in runs.items():

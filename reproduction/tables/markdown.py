@@ -40,7 +40,7 @@ def format_tables(
 
     Args:
         experiment: For the title.
-        track: ``"paper"`` or ``"best"``.
+        track: ``"paper"``, ``"best"`` or ``"gap"``.
         runs: From `read_runs`.
         rows: From `summarize`.
         differences: From `paired_differences`.

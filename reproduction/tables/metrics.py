@@ -71,7 +71,7 @@ METRICS = {
         explanation="NLPD on the validation rows, which the posterior was chosen by; on the scale of "
         "training, where targets are standardized",
     ),
-    "seconds": Metric("seconds", explanation="time of a run, on the machine it was run on"),
+    "seconds": Metric("seconds", explanation="processor time of a run, with its share of compiling"),
 }
 """By their names in the CSV files."""
 

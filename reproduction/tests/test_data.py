@@ -343,7 +343,7 @@ def test_splits_are_refused_where_the_rows_are_in_another_order(name, nowhere, t
     table = data.uci(name, FOLDER)
     cached.parent.mkdir(parents=True)
     cached.write_bytes(gzip.compress(uci_tables._encode(table)))
-    assert len(data.uci_splits(name, tmp_path / "lists")) == checksums.STANDARD_SPLITS
+    assert len(data.uci_splits(name, tmp_path / "lists")) == checksums.standard_splits(name)
     order = np.arange(len(table.targets))
     order[[5, -9]] = order[[-9, 5]]
     shuffled = table._replace(inputs=table.inputs[order], targets=table.targets[order])

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import partialbayes as pb
@@ -59,6 +60,21 @@ def test_clouds_are_thinned_by_weight():
     algorithm = pb.algorithms.trajectory(pb.ohsmc(ORACLE.model, num_particles=20), 8)
     posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))
     assert posterior.particles.values.shape == (8, 3, 3)
+
+
+def test_every_particle_of_an_ensemble_has_its_turn():
+    """Four snapshots of eight particles that stand still keep two each, and all eight together."""
+    still = pb.algorithms.particle_ensemble(
+        ORACLE.model,
+        num_particles=8,
+        start="prior",
+        optimizer=optax.set_to_zero(),
+        particle_optimizer=optax.set_to_zero(),
+    )
+    several = pb.algorithms.trajectory(still, 4, every=1)
+    state = states(several, 5)[-1]
+    found = np.asarray(several.posterior(state).particles.values).reshape(8, -1)
+    assert {*map(tuple, found)} == {*map(tuple, np.asarray(state.run.particles.values))}
 
 
 def test_with_a_second_stage_and_in_an_ensemble():

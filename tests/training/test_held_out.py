@@ -1,4 +1,4 @@
-"""Noise by rows that were not trained on, and the prior of ψ by them."""
+"""The prior of ψ, and its scale by rows that were not trained on."""
 
 import jax
 import jax.numpy as jnp
@@ -7,39 +7,9 @@ import optax
 import pytest
 
 import partialbayes as pb
-from partialbayes.types import Params, Particles, Posterior
-from tests.oracles import conjugate
+from partialbayes.types import Params
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(40, 2)).astype(np.float32)
 NETWORK = pb.from_params({"w": jnp.zeros((2, 1))}, lambda params, x: x @ params["w"])
-MODEL = pb.partial_bnn(NETWORK, "w", pb.gaussian(pb.learned(0.01)))
-
-
-@pytest.mark.parametrize("members", [1, 3])
-def test_noise_is_that_of_the_held_out_residuals(members):
-    """A point has the mean square of the residuals as its variance, whatever it was trained to."""
-    phi, psi = MODEL.init(jax.random.key(0))
-    targets = 2.0 * RNG.normal(size=(40, 1))
-    posterior = Posterior(psi, Particles(phi[None, :], jnp.zeros(1)))
-    if members > 1:
-        posterior = jax.tree.map(lambda leaf: jnp.stack([leaf] * members), posterior)
-        cloud = posterior.particles
-        posterior = posterior._replace(
-            particles=cloud._replace(log_weights=cloud.log_weights - np.log(members))
-        )
-    found = pb.training.calibrate_noise(MODEL, posterior, (X, targets))
-    np.testing.assert_allclose(np.exp(found.psi.likelihood), np.square(targets).mean(), rtol=1e-2)
-    assert found.psi.likelihood.shape == posterior.psi.likelihood.shape
-    np.testing.assert_array_equal(found.particles.values, posterior.particles.values)
-
-
-def test_a_likelihood_without_noise_to_learn_is_refused():
-    model = pb.partial_bnn(NETWORK, "w", pb.gaussian(1.0))
-    phi, psi = model.init(jax.random.key(0))
-    posterior = Posterior(psi, Particles(phi[None, :], jnp.zeros(1)))
-    with pytest.raises(ValueError, match="no learned parameter"):
-        pb.training.calibrate_noise(model, posterior, (X, X[:, :1]))
 
 
 def test_prior_of_psi_is_a_normal_one():
@@ -84,23 +54,9 @@ def test_the_scale_with_the_best_held_out_density_is_kept():
             progress=False,
         )
         assert found.held_out_nlpd.shape == (2,)
-        assert float(found.fit.noise["variance"]) > 0.5
+        predicted = pb.predict(found.model, found.fit.posterior, other)
+        assert float(predicted.variance.mean()) > 0.5
         return found.scale
 
     assert chosen(0.0) == 0.01
     assert chosen(20.0) == 100.0
-
-
-def test_a_fixed_noise_stays_what_it_is():
-    oracle = conjugate()
-    fixed = pb.partial_bnn(NETWORK, "w", pb.gaussian(0.5))
-    found = pb.training.fit_with_prior(
-        lambda optimizer: pb.ohsmc(fixed, num_particles=4, optimizer=optimizer),
-        (oracle.inputs, oracle.targets[:, None]),
-        (oracle.inputs, oracle.targets[:, None]),
-        epochs=1,
-        optimizer=optax.adam(0.01),
-        scales=[1.0],
-        progress=False,
-    )
-    assert float(found.fit.noise["variance"]) == 0.5

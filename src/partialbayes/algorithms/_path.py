@@ -52,7 +52,7 @@ def trajectory(
     Args:
         algorithm: Any training method, an ensemble too.
         num_members: K, posteriors in the mixture. Each has the J particles of the method over K,
-            rounded up, drawn by weight.
+            rounded up, drawn by weight; others at every snapshot.
         every: Steps between snapshots.
         num_warmup: Steps before the first may be taken.
 
@@ -73,10 +73,13 @@ def trajectory(
     require_positive_int("every", every, "for example every=100, a snapshot at each hundredth step.")
     require_delay("num_warmup", num_warmup)
 
-    def present(run: Any) -> Posterior:
+    def present(run: Any, turn: Any) -> Posterior:
+        """What is kept of the run now; at every turn other particles, so that all have theirs."""
         posterior = algorithm.posterior(run)
+        values, log_weights = posterior.particles
         each = -(-posterior.num_particles // num_members)
-        return posterior._replace(particles=thin(posterior.particles, each))
+        turned = Particles(jnp.roll(values, turn, axis=-2), jnp.roll(log_weights, turn, axis=-1))
+        return posterior._replace(particles=thin(turned, each))
 
     def snapshots(state: TrajectoryState) -> Posterior:
         return Posterior(state.psi, Particles(state.values, state.log_weights))
@@ -84,7 +87,7 @@ def trajectory(
     def init(key: PRNGKey) -> TrajectoryState:
         run = algorithm.init(key)
         psi, (values, log_weights) = jax.tree.map(
-            lambda leaf: jnp.repeat(leaf[None], num_members - 1, axis=0), present(run)
+            lambda leaf: jnp.repeat(leaf[None], num_members - 1, axis=0), present(run, 0)
         )
         none_yet = jnp.zeros((), jnp.int32)
         return TrajectoryState(run, psi, values, log_weights, none_yet, none_yet)
@@ -99,13 +102,13 @@ def trajectory(
         psi, (values, log_weights) = jax.tree.map(
             lambda ring, now: ring.at[place].set(jnp.where(due, now, ring[place])),
             snapshots(state),
-            present(run),
+            present(run, state.collected),
         )
         collected = state.collected + due
         return TrajectoryState(run, psi, values, log_weights, collected, steps), info
 
     def posterior(state: TrajectoryState) -> Posterior:
-        now = present(state.run)
+        now = present(state.run, state.collected)
         taken = jnp.arange(num_members - 1) < state.collected
 
         def joined(ring: Array, last: Array) -> Array:

@@ -165,15 +165,16 @@ def own_gradients(
     batch: Batch,
     rows: int,
 ) -> Ascent:
-    """Like `joint_gradient`, with so many rows of the batch for each particle, drawn for it alone.
+    """Like `joint_gradient`, with so many rows of the batch for each particle alone.
 
-    One shuffle deals the rows out: particles have different rows as long as there are enough.
+    They are dealt out in the order of the batch, which is random already, from a random place on:
+    particles have different rows as long as there are enough.
     """
     num_rows = batch.mask.sum()
-    shuffled = jax.random.permutation(key, batch.mask.shape[0])
-    counted = shuffled[jnp.argsort(~batch.mask[shuffled], stable=True)]  # those that count, first
+    (counted,) = jnp.nonzero(batch.mask, size=batch.mask.shape[0], fill_value=0)
     num_particles, rows = values.shape[0], min(rows, batch.mask.shape[0])
-    places = jnp.arange(num_particles)[:, None] * rows + jnp.arange(rows)[None, :]
+    first = jax.random.randint(key, (), 0, num_rows)
+    places = first + jnp.arange(num_particles)[:, None] * rows + jnp.arange(rows)[None, :]
     # A particle that asks for more rows than count gets each of them once.
     chosen = counted[places % num_rows]
     mask = jnp.broadcast_to(jnp.arange(rows)[None, :] < num_rows, chosen.shape)

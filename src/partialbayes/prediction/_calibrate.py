@@ -7,7 +7,7 @@ The prior is worth one row: numbers from few rows stay near 1, and all are bound
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -60,9 +60,14 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
     base = _components(model, posterior, batch.inputs)
     log_weights = posterior.particles.log_weights.reshape(-1, 1)
     numbers = find_numbers(model.likelihood, base, batch.targets, log_weights, batch.mask)
-    likelihood = calibrated(model.likelihood)
     psi = posterior.psi._replace(likelihood=_with_numbers(posterior, posterior.psi.likelihood, numbers))
-    return with_likelihood(model, likelihood), posterior._replace(psi=psi)
+    return _with_numbers_to_find(model), posterior._replace(psi=psi)
+
+
+@lru_cache(maxsize=8)
+def _with_numbers_to_find(model: Model) -> Model:
+    """The same object for the same model, so that predictions compile once."""
+    return with_likelihood(model, calibrated(model.likelihood))
 
 
 def _with_numbers(posterior: Posterior, base: PyTree, numbers: dict[str, float]) -> PyTree:

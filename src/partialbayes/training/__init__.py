@@ -9,7 +9,7 @@ from partialbayes._engine.settling import Settled
 from partialbayes._engine.sources import DataSource, data_source
 from partialbayes.training._fit import fit
 from partialbayes.training._fit_many import fit_many
-from partialbayes.training._held_out import PriorFit, calibrate_noise, fit_with_prior
+from partialbayes.training._held_out import PriorFit, fit_with_prior
 from partialbayes.training._memory import with_memory_budget
 from partialbayes.training._second_stage import continue_training, second_stage
 
@@ -20,7 +20,6 @@ __all__ = [
     "Run",
     "Settled",
     "Validation",
-    "calibrate_noise",
     "continue_training",
     "data_source",
     "fit",
