@@ -56,6 +56,7 @@ html_title = "partialbayes"
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_math_renderer = "mathml"
 html_sidebars = {"*": []}  # pages of the first level have nothing beneath them
 html_copy_source = False
@@ -68,7 +69,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
 }
