@@ -14,7 +14,7 @@ rng = np.random.default_rng(1)
 x = np.concatenate([rng.uniform(-4, -1, 40), rng.uniform(1.5, 4, 40)])[:, None]
 y = np.sin(1.5 * x[:, 0]) + 0.2 * rng.normal(size=80)
 grid = np.linspace(-6, 6, 150)[:, None]
-network = pb.mlp([1, 20, 20, 1])
+network = pb.mlp([1, 20, 10, 1])
 
 figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.2), sharey=True)
 choices = {"last layer": (2,), "middle layer": (1,), "all layers": (0, 1, 2)}
