@@ -75,16 +75,26 @@ html_theme_options = {
 }
 
 
+def mathml(text, **settings):
+    """An equation as MathML, which browsers draw without a script, with space around log and its kin."""
+    found = tex2mathml(text, **settings)
+    return re.sub(
+        r"<mi>(\w+)</mi>\s*<mo>&ApplyFunction;</mo>",
+        r'<mspace width="0.17em"/><mi>\1</mi><mspace width="0.17em"/>',
+        found,
+    )
+
+
 def inline_math(self, node):
-    """An equation in a sentence, as MathML: browsers draw it without a script."""
-    self.body.append(tex2mathml(node.astext()))
+    """An equation in a sentence."""
+    self.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def display_math(self, node):
     """An equation on a line of its own."""
     self.body.append('<div class="equation-line">')
-    self.body.append(tex2mathml(node.astext(), as_block=True))
+    self.body.append(mathml(node.astext(), as_block=True))
     self.body.append("</div>")
     raise nodes.SkipNode
 

@@ -23,7 +23,7 @@ likelihoods = {
 
 figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.3), sharey=True)
 for ax, (name, (likelihood, outputs)) in zip(axes, likelihoods.items(), strict=True):
-    model = pb.partial_bnn(pb.mlp([1, 30, 10, outputs]), pb.subsets.layer(1), likelihood)
+    model = pb.partial_bnn(pb.mlp([1, 50, 20, outputs]), pb.subsets.layer(-1), likelihood)
     algorithm = pb.ohsmc(model)
     posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50).posterior
     score = -pb.prediction.log_predictive_density(model, posterior, test).mean()
