@@ -1,4 +1,4 @@
-"""The kernel sets OHSMC's spread: random walks, forgetting and transport, where the posterior is known."""
+"""The kernel sets OHSMC's spread: walks, forgetting and transport, where the posterior is known."""
 
 import sys
 from pathlib import Path
