@@ -31,6 +31,23 @@ GROUPS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "resampling": rivals.resampling,
     "hmc": rivals.hamiltonian,
 }
+# What a user asks first, and the row that answers.
+ASKED = {
+    "How much longer is a step than one of MAP, 100 particles?": "step, two moons, J=100: OHSMC / MAP",
+    "With 1000 particles?": "step, two moons, J=1000: OHSMC / MAP",
+    "Than one of mean-field VB with as many draws?": "step, two moons, J=1000: OHSMC / VB",
+    "How long is a step on a small network, 1000 particles?": "step, two moons, J=1000: ours",
+    "On a convolutional network for MNIST, 100 particles?": "step, MNIST network, J=100: ours",
+    "How long is the first compilation?": "compilation, two moons, J=1000: first start",
+    "And the second, with the cache?": (
+        "compilation, two moons, J=1000: second start / first, with the cache"
+    ),
+    "How much memory do 100,000 particles take?": ("peak memory, two moons, J=100000, chunk of 100000"),
+    "How much faster than OHSMC written naively?": "step, two moons, J=1000: naive / ours",
+    "Than NumPyro's HMC on the same posterior?": (
+        "HMC, two moons, 300 draws × 100 leapfrog: NumPyro / ours"
+    ),
+}
 PACKAGES = ("partialbayes", "jax", "jaxlib", "optax", "blackjax", "numpyro")
 
 
@@ -91,11 +108,21 @@ def page(rows: list[dict]) -> str:
     rows = sorted(rows, key=lambda entry: order.index(entry["group"]))
     goals = [entry for entry in rows if entry["goal"] is not None]
     met = sum(entry["met"] for entry in goals)
-    lines = [
-        "# Benchmarks",
+    by_name = {entry["name"]: entry for entry in rows}
+    lines = ["# Benchmarks", "", "How long a step takes, how much memory, and beside what.", ""]
+    lines += ["| question | measured |", "| --- | ---: |"]
+    lines += [
+        f"| {asked} | {_value(by_name[name])} |" for asked, name in ASKED.items() if name in by_name
+    ]
+    lines += [
         "",
-        "Written by `make bench`; the same numbers are in `benchmarks/results.json`. Rivals run side by",
-        "side in one process, in turn, and each figure is the median over repeats, after compilation.",
+        "The two moons have a network 2–100–20–5–1 with 105 random weights, and batches of 20 rows;",
+        "OHSMC moves its particles by a random walk, not by its default kernel. For scores",
+        "see [face-off](faceoff.md) (tables), [reproduction](reproduction.md) (the paper) and",
+        "[which method when](guides/methods.md).",
+        "",
+        "`make bench` writes this page; the same numbers are in `benchmarks/results.json`. Baselines",
+        "run in turn in one process, and each figure is the median over repeats, after compilation.",
         "A ratio is the median of the ratios of neighboring repeats, ± the range of their middle half.",
         "",
         f"Machine: {machine()}, float32. "

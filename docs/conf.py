@@ -56,6 +56,7 @@ html_title = "partialbayes"
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system has it
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_math_renderer = "mathml"
 html_sidebars = {"*": []}  # pages of the first level have nothing beneath them
 html_copy_source = False
@@ -68,22 +69,32 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
     "show_prev_next": True,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "pygments_light_style": "tango",
     "pygments_dark_style": "monokai",
 }
 
 
+def mathml(text, **settings):
+    """An equation as MathML, which browsers draw without a script, with space around log and its kin."""
+    found = tex2mathml(text, **settings)
+    return re.sub(
+        r"<mi>(\w+)</mi>\s*<mo>&ApplyFunction;</mo>",
+        r'<mspace width="0.17em"/><mi>\1</mi><mspace width="0.17em"/>',
+        found,
+    )
+
+
 def inline_math(self, node):
-    """An equation in a sentence, as MathML: browsers draw it without a script."""
-    self.body.append(tex2mathml(node.astext()))
+    """An equation in a sentence."""
+    self.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def display_math(self, node):
     """An equation on a line of its own."""
     self.body.append('<div class="equation-line">')
-    self.body.append(tex2mathml(node.astext(), as_block=True))
+    self.body.append(mathml(node.astext(), as_block=True))
     self.body.append("</div>")
     raise nodes.SkipNode
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import matplotlib
 
@@ -11,6 +12,7 @@ import numpy as np
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).parent / "gallery" / "style.mplstyle")
 BATCHES, ROWS = (int(sys.argv[1]) if len(sys.argv) > 1 else 80), 20
 GRID = np.linspace(-3, 3, 61)[:, None]
 SHOWN = (-1.5, 0.0, 1.5)
@@ -47,9 +49,7 @@ error = np.abs(np.array(paths) - curves)
 late = error[-BATCHES // 5 :].mean()
 print(f"error in the last fifth {late:.3f}, spread of the truth {curves.std():.3f}")
 print(f"milliseconds per batch: {1e3 * np.median(seconds[3:]):.1f}")
-figure, axes = plt.subplots(
-    2, 1, figsize=(7, 4.2), sharex=True, height_ratios=(3, 1), layout="constrained"
-)
+figure, axes = plt.subplots(2, 1, figsize=(7.6, 4.6), sharex=True, height_ratios=(3, 1))
 for index, x in enumerate(SHOWN):
     color = f"C{index}"
     axes[0].plot(times, curves[:, index], "--", color=color, lw=1)
@@ -57,7 +57,7 @@ for index, x in enumerate(SHOWN):
     low, high = np.array(bands)[:, :, index].T
     axes[0].fill_between(times, low, high, color=color, alpha=0.15, lw=0)
 axes[0].set(ylabel="y", title="Following a stream that drifts, and turns over half-way (dashed: truth)")
-axes[0].legend(frameon=False, ncols=3)
-axes[1].plot(times, loss, color="0.3", lw=1)
+figure.legend(loc="outside lower center", ncols=3)
+axes[1].plot(times, loss, color="#22303c", lw=1)
 axes[1].set(xlabel="share of the stream", ylabel="loss of new rows")
-figure.savefig("drifting_stream.png", dpi=75)
+figure.savefig("drifting_stream.png")

@@ -29,6 +29,6 @@ labels = rng.integers(0, 3, size=200)
 x = np.array([[0.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])[labels] + 0.7 * rng.normal(size=(200, 2))
 
 model = pb.partial_bnn(pb.from_equinox(Classifier), pb.subsets.output_layer(), pb.categorical())
-trained = pb.fit(pb.ohsmc(model, num_particles=100), (x, labels), epochs=30, batch_size=50)
+trained = pb.fit(pb.ohsmc(model), (x, labels), epochs=30, batch_size=50)
 probabilities = pb.predict(model, trained.posterior, x).mean
 print(f"accuracy {pb.metrics.accuracy(probabilities, labels):.2f}")

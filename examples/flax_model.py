@@ -1,4 +1,4 @@
-"""Your own Flax model: one residual block of it random, the rest trained as usual."""
+"""Your own Flax model: its last layer random, the rest trained as usual."""
 
 import numpy as np
 from flax import nnx
@@ -22,11 +22,10 @@ rng = np.random.default_rng(0)
 x = rng.uniform(-3, 3, size=(200, 1))
 y = np.sin(2 * x[:, 0]) + 0.2 * rng.normal(size=200)
 
-model = pb.partial_bnn(pb.from_nnx(Residual), "block/**", pb.gaussian(pb.learned(1.0)))
-print(model.split.describe(num_particles=100))
+model = pb.partial_bnn(pb.from_nnx(Residual), "head/**", pb.gaussian(pb.learned(1.0)))
+print(model.split.describe())
 
-algorithm = pb.ohsmc(model, num_particles=100, kernel=pb.kernels.random_walk(0.001))
-trained = pb.fit(algorithm, (x, y), epochs=100, batch_size=50)
+trained = pb.fit(pb.ohsmc(model), (x, y), epochs=100, batch_size=50)
 noise = trained.noise["variance"]
 predictive = pb.predict(model, trained.posterior, x)
 print(f"noise variance {noise:.3f} (true 0.04), RMSE {pb.metrics.rmse(predictive, y):.3f}")

@@ -13,8 +13,8 @@ train, test = (x[:300], y[:300]), (x[300:], y[300:])
 # Two outputs: the mean, and what becomes the variance. A few targets are missing.
 train[1][::25] = np.nan
 likelihood = pb.likelihoods.allow_missing(pb.likelihoods.heteroscedastic(beta=0.5))
-model = pb.partial_bnn(pb.mlp([1, 30, 10, 2]), pb.subsets.layer(1), likelihood)
-trained = pb.fit(pb.ohsmc(model, num_particles=100), train, epochs=60, batch_size=50, validation=test)
+model = pb.partial_bnn(pb.mlp([1, 50, 20, 2]), pb.subsets.layer(-1), likelihood)
+trained = pb.fit(pb.ohsmc(model), train, epochs=60, batch_size=50, validation=test)
 
 grid = np.array([[0.5], [1.5], [2.5]])
 predictive = pb.predict(model, trained.posterior, grid)

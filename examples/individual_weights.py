@@ -26,7 +26,6 @@ for name, subset in subsets.items():
 
 chosen = subsets["ten most variable"] | pb.subsets.layer(-1)  # and so on: | & ~
 model = pb.partial_bnn(network, chosen, pb.gaussian(pb.learned(0.1)), pb.priors.centered_on(params))
-algorithm = pb.ohsmc(model, num_particles=50, kernel=pb.kernels.random_walk(0.001))
-trained = pb.fit(algorithm, (x, y), epochs=20, batch_size=50)
+trained = pb.fit(pb.ohsmc(model), (x, y), epochs=20, batch_size=50)
 rmse = pb.metrics.rmse(pb.predict(model, trained.posterior, x), y)
 print(f"{model.split.dim} random weights, RMSE {rmse:.3f}")

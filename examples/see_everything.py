@@ -13,7 +13,7 @@ scale = pb.prediction.TargetScale.of(train[1])
 model = pb.partial_bnn(pb.mlp([1, 30, 10, 1]), pb.subsets.layer(2), pb.gaussian(pb.learned(1.0)))
 seen = pb.callbacks.Snapshots(every=40)
 trained = pb.fit(
-    pb.ohsmc(model, num_particles=100),
+    pb.ohsmc(model),
     (train[0], scale.apply(train[1])),
     epochs=60,
     batch_size=50,

@@ -86,7 +86,7 @@ def test_gallery_shows_every_script_and_pages_show_pictures_that_exist():
     ]
     assert shown
     assert not [path for path in shown if not path.is_file()]
-    assert max(path.stat().st_size for path in shown) < 80_000
+    assert max(path.stat().st_size for path in shown) < 200_000
 
 
 ENTRY = re.compile(r"^\.\. auto(?:function|class|exception|data):: (\S+)", re.M)

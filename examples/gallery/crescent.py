@@ -1,6 +1,7 @@
 """The crescent: where the posterior is, by quadrature, and where three methods put their particles."""
 
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -9,6 +10,7 @@ import optax
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).with_name("style.mplstyle"))
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 rng = np.random.default_rng(3)
 y = 0.5 + rng.normal(size=100)
@@ -33,14 +35,14 @@ def trained(kernel):
     return pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10).posterior
 
 
-forgetful = trained(pb.kernels.forgetting())
+default = trained(pb.kernels.transport())
 posteriors = {
     "OHSMC, random walk 0.001": trained(pb.kernels.random_walk(0.001)),
-    "OHSMC, forgetting": forgetful,
-    "then refine: exact": pb.refine(model, forgetful, data, num_particles=1000).posterior,
+    "OHSMC, transport": default,
+    "then refine": pb.refine(model, default, data, num_particles=1000).posterior,
 }
 across, up = np.meshgrid(np.linspace(-3.2, 3.2, 200), np.linspace(-3.2, 1.4, 200))
-figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.1), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.1), sharey=True)
 for ax, (name, posterior) in zip(axes, posteriors.items(), strict=True):
     psi = float(posterior.psi.network["psi"])
     center = mean((across, up), psi)
@@ -51,4 +53,4 @@ for ax, (name, posterior) in zip(axes, posteriors.items(), strict=True):
     pb.plots.pairs(posterior.particles, dims=(0, 1), ax=ax)
     ax.set(title=f"{name}\nψ = {psi:.2f}", xlabel="φ₀", ylabel="φ₁" if ax is axes[0] else "")
     ax.set(xlim=(-3.2, 3.2), ylim=(-3.2, 1.4))
-figure.savefig("crescent.png", dpi=100)
+figure.savefig("crescent.png")

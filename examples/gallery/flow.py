@@ -1,6 +1,7 @@
 """The flow of particles: from the prior into the crescent, while ψ is being learned."""
 
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -9,6 +10,7 @@ import optax
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).with_name("style.mplstyle"))
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 rng = np.random.default_rng(3)
 data = (np.zeros((100, 1)), 0.5 + rng.normal(size=100))
@@ -31,6 +33,6 @@ pb.fit(algorithm, data, epochs=EPOCHS, batch_size=10, run=pb.Run(callbacks=[seen
 chosen = [0, 2, steps // 20, steps // 5, steps - 1]  # most happens early
 few = pb.callbacks.Snapshots(every=1)
 few.steps, few.posteriors = [1 + i for i in chosen], [seen.posteriors[i] for i in chosen]
-figure, axes = plt.subplots(1, 5, figsize=(8.6, 2.3), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 5, figsize=(8.6, 2.3), sharey=True)
 pb.plots.flow(few, ax=axes)
-figure.savefig("flow.png", dpi=100)
+figure.savefig("flow.png")

@@ -1,12 +1,14 @@
 """Three kinds of noise on the same data: fixed too large, learned, and predicted for each input."""
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).with_name("style.mplstyle"))
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 150
 rng = np.random.default_rng(0)
 x = rng.uniform(0, 3, size=(400, 1))
@@ -19,9 +21,9 @@ likelihoods = {
     "predicted": (pb.likelihoods.heteroscedastic(), 2),
 }
 
-figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.8), sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.3), sharey=True)
 for ax, (name, (likelihood, outputs)) in zip(axes, likelihoods.items(), strict=True):
-    model = pb.partial_bnn(pb.mlp([1, 30, 10, outputs]), pb.subsets.layer(1), likelihood)
+    model = pb.partial_bnn(pb.mlp([1, 50, 20, outputs]), pb.subsets.layer(-1), likelihood)
     algorithm = pb.ohsmc(model)
     posterior = pb.fit(algorithm, train, epochs=EPOCHS, batch_size=50).posterior
     score = -pb.prediction.log_predictive_density(model, posterior, test).mean()
@@ -29,4 +31,5 @@ for ax, (name, (likelihood, outputs)) in zip(axes, likelihoods.items(), strict=T
     ax.set(title=f"noise {name}\ntest NLPD {score:.2f}", ylim=(-3, 3))
     ax.set_ylabel("target" if ax is axes[0] else "")
     ax.get_legend().remove()
-figure.savefig("noise.png", dpi=90)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+figure.savefig("noise.png")

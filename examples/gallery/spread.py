@@ -1,6 +1,7 @@
-"""The kernel sets OHSMC's spread: random walks, and forgetting, where the posterior is known."""
+"""The kernel sets OHSMC's spread: walks, forgetting and transport, where the posterior is known."""
 
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -9,6 +10,7 @@ import optax
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).with_name("style.mplstyle"))
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
 N, M = 300, 50
 rng = np.random.default_rng(0)
@@ -38,15 +40,18 @@ def variance(kernel):
 variances = np.geomspace(1e-4, 0.03, 6)
 found = [variance(pb.kernels.random_walk(v)) for v in variances]
 forgetful = variance(pb.kernels.forgetting())
+transported = variance(pb.kernels.transport())
 fine = np.geomspace(1e-4, 0.03, 100)
 formula = (-fine + np.sqrt(fine**2 + 4 * fine / M)) / 2  # where the Kalman recursion settles
 
-figure, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+figure, ax = plt.subplots(figsize=(8.4, 3.4))
 ax.loglog(fine, formula / exact, color="0.6", label="random walk, in theory")
 ax.loglog(variances, np.array(found) / exact, "o", color="#0072B2", label="random walk, 1000 particles")
-ax.axhline(forgetful / exact, color="#D55E00", label="forgetting")
+ax.axhline(forgetful / exact, color="#D55E00", lw=4, alpha=0.5, label="forgetting")
+ax.axhline(transported / exact, color="#009E73", label="transport, the default")
 ax.axhline(1, color="black", ls=":", lw=1, label="the posterior")
 ax.set(xlabel="variance of the random walk", ylabel="variance / posterior's")
-ax.spines[["top", "right"]].set_visible(False)
-ax.legend(frameon=False, fontsize=8.5)
-figure.savefig("spread.png", dpi=100)
+ax.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+ax.minorticks_off()
+figure.legend(loc="outside right center")
+figure.savefig("spread.png")

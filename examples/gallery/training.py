@@ -1,12 +1,14 @@
 """What to look at first: loss, validation score, effective sample size, and ancestors."""
 
 import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import partialbayes as pb
 
+plt.style.use(Path(__file__).with_name("style.mplstyle"))
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 80
 rng = np.random.default_rng(0)
 x = rng.uniform(-4, 4, size=(300, 1))
@@ -21,8 +23,8 @@ history = pb.fit(
     validation=(x[200:], y[200:]),
 ).history
 
-figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.7), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(8.6, 2.7))
 pb.plots.trace(history, "loss", ax=axes[0])
 pb.plots.validation(history, ax=axes[1])
 pb.plots.ancestry(history, ax=axes[2])
-figure.savefig("training.png", dpi=90)
+figure.savefig("training.png")

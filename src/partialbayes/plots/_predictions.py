@@ -180,9 +180,12 @@ def decision_boundary(
     ax.grid(visible=False)
     square = across.shape
     if classes == 2:
-        colors: tuple[str, ...] = ("#7f3b08", "#2d004b")  # the ends of the map
+        from matplotlib.colors import LinearSegmentedColormap
+
+        colors: tuple[str, ...] = (style.BLUE, style.ORANGE)
+        shades = LinearSegmentedColormap.from_list("classes", [colors[0], "white", colors[1]])
         level = probabilities[:, 1].reshape(square)
-        shown = ax.contourf(across, up, level, np.linspace(0, 1, 21), cmap="PuOr", alpha=0.85)
+        shown = ax.contourf(across, up, level, np.linspace(0, 1, 21), cmap=shades, alpha=0.85)
         bar = ax.figure.colorbar(shown, ax=ax, ticks=[0, 0.5, 1], shrink=0.8)
         bar.set_label("probability of class 1", color=style.INK, fontsize=9)
         bar.ax.tick_params(labelsize=8.5, colors=style.INK)
@@ -208,7 +211,8 @@ def decision_boundary(
         for label in range(classes):
             chosen = inputs[labels == label]
             edge = {"edgecolors": "white", "linewidths": 0.6}
-            ax.scatter(*chosen.T, s=18, color=colors[label], label=f"class {label}", **edge)
+            look = {"color": colors[label], "marker": style.MARKERS[label % len(style.MARKERS)]}
+            ax.scatter(*chosen.T, s=24, label=f"class {label}", **look, **edge)
         style.legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=min(classes, 4))
     ax.set(xticks=[], yticks=[], xlim=limits[:2], ylim=limits[2:])
     ax.spines[:].set_visible(False)

@@ -17,6 +17,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
 )
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 INK, SOFT = "#22303c", "#9aa5ad"
+MARKERS = "o^sDvP"  # classes differ by more than color
 
 
 def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> Any:
