@@ -1,9 +1,10 @@
 """Coordinates in which a cloud has covariance one, by products of matrices alone.
 
-A step of `transport` needs the factor R of the cloud's covariance, C = Rᵀ R, and the inverse square root
-of a symmetric matrix. LAPACK has both, but its threads wait for each other by spinning, which makes a
-small factorization many times slower on a busy machine; no setting of a library can switch that off.
-Here everything is products and elementwise operations, which XLA runs in threads of its own:
+Kernels that learn from the cloud need a factor R of its covariance, C = Rᵀ R, and `transport` also the
+inverse square root of a symmetric matrix. LAPACK has both, but its threads wait for each other by
+spinning, which makes a small factorization many times slower on a busy machine; no setting of a library
+can switch that off. Here everything is products and elementwise operations, which XLA runs in threads
+of its own:
 
 - `whiten` eliminates the correlation matrix to L⁻¹, one column after another, and then repairs the
   rounding of that in single precision: y = A W, with W ≈ R⁻¹, goes to y (yᵀy/J)^{−½}.
@@ -51,8 +52,14 @@ def whiten(values: Float[Array, "particle dim"]) -> Whitened:
     """Coordinates in which the cloud's covariance is the identity."""
     cloud = whiten_each(values)
     unscaled = cloud.standard
-    inverse = _inverse_factor(_gram(unscaled))
-    rough = _product(unscaled, inverse.T)
+    correlation = _gram(unscaled)
+    # Raised a little, so that rounding leaves it positive.
+    raised = (
+        values.shape[1]
+        * float(np.finfo(values.dtype).eps)
+        * jnp.eye(values.shape[1], dtype=values.dtype)
+    )
+    rough = _product(unscaled, factorize(correlation + raised).inverse.T)
     standard = _product(rough, inverse_root(_gram(rough)))
     factor = _product(standard.T, unscaled) / values.shape[0]
     return Whitened(cloud.mean, standard, factor * cloud.factor[None, :])
@@ -112,17 +119,28 @@ def floored(matrix: Matrix, least: float) -> Matrix:
     return least * identity + 0.5 * above + 0.25 * (size + size.T)
 
 
-def _inverse_factor(correlation: Matrix) -> Matrix:
-    """Return about L⁻¹ of C = L Lᵀ, of a C raised a little so that rounding leaves it positive."""
-    dim = correlation.shape[0]
-    identity = jnp.eye(dim, dtype=correlation.dtype)
-    eliminated = _eliminated(correlation + dim * float(np.finfo(correlation.dtype).eps) * identity)
-    lower = jnp.tril(eliminated, -1) + identity
-    return lower * jax.lax.rsqrt(jnp.diagonal(eliminated))[:, None]
+class Factor(NamedTuple):
+    """A positive definite C = L Lᵀ.
+
+    Attributes:
+        lower: L, lower triangular.
+        inverse: L⁻¹.
+    """
+
+    lower: Float[Array, "*half dim dim"]
+    inverse: Float[Array, "*half dim dim"]
+
+
+def factorize(covariance: Matrix) -> Factor:
+    """Return L with C = L Lᵀ, and its inverse; NaN where C is not positive definite."""
+    eliminated = _eliminated(covariance)
+    root = jnp.sqrt(jnp.diagonal(eliminated))[:, None]
+    unit = jnp.tril(eliminated, -1) + jnp.eye(covariance.shape[0], dtype=covariance.dtype)
+    return Factor((jnp.triu(eliminated) / root).T, unit / root)
 
 
 def _eliminated(matrix: Matrix) -> Matrix:
-    """Eliminate a symmetric S = L D Lᵀ in place: D on the diagonal, L⁻¹ below it."""
+    """Eliminate a symmetric S = L D Lᵀ in place: D Lᵀ on and above the diagonal, L⁻¹ below it."""
     places = jnp.arange(matrix.shape[0])
 
     def column(index: Array, matrix: Matrix) -> Matrix:
