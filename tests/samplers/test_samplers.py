@@ -259,3 +259,24 @@ def test_microcanonical_chains_refuse_what_they_cannot_do():
         pb.training.second_stage(
             pb.samplers.mclmc(), model, point(model), (jnp.ones((3, 1)), jnp.ones(3)), key=1
         )
+
+
+@pytest.mark.parametrize(
+    ("dim", "waste_free", "expected"),
+    [(5, None, 1000), (105, None, 2100), (105, 8, 2104), (2000, None, 10_000)],
+)
+def test_twenty_particles_for_each_weight_by_default(dim, waste_free, expected):
+    network = pb.types.Network(
+        init=lambda key: {"slope": jnp.zeros(dim)}, apply=lambda params, x: x @ params["slope"]
+    )
+    model = pb.partial_bnn(network, "slope", pb.gaussian(1.0))
+    batch = full_batch(jnp.ones((4, dim)), jnp.ones(4))
+    sampler = pb.samplers.tempered_smc(waste_free=waste_free)
+    with jax.debug_key_reuse(False):
+        sampled, _ = jax.eval_shape(
+            lambda key: sampler(key, model, point(model), batch), jax.random.key(0)
+        )
+        state = jax.eval_shape(pb.smc(model).init, jax.random.key(0))
+    assert sampled.particles.values.shape == (expected, dim)
+    if waste_free is None:
+        assert state.sampled.particles.values.shape == (expected, dim)

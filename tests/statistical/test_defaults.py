@@ -22,7 +22,7 @@ def errors(run, dim, runs):
     [
         (tempered(), 10, 20),
         (tempered(), 50, 10),
-        (tempered(num_particles=2100), 105, 4),  # twenty for each weight
+        (tempered(), 105, 4),
         (by_smc(), 10, 20),
         (by_smc(), 50, 8),
     ],

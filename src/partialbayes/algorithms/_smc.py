@@ -30,6 +30,7 @@ from partialbayes.annealing import AnnealingSchedule, as_exponents, geometric_bl
 from partialbayes.feynman_kac._feynman_kac import relative_variance, resample_move, run_path
 from partialbayes.feynman_kac._gradients import one_pass, sampled_pass
 from partialbayes.kernels import adapted_hamiltonian
+from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified, when_ess_below
 from partialbayes.types import (
@@ -57,7 +58,7 @@ class SmcState(NamedTuple):
 def smc(
     model: Model,
     *,
-    num_particles: int = 1000,
+    num_particles: int | None = None,
     schedule: AnnealingSchedule | None = None,
     kernel: Kernel | None = None,
     resample: Resampler | None = None,
@@ -72,7 +73,8 @@ def smc(
 
     Args:
         model: What to train.
-        num_particles: J, the number of samples of φ.
+        num_particles: J, the number of samples of φ; by default twenty for each random weight, at least
+            1000 and at most 10,000.
         schedule: How the data come in: `blocks`, `geometric_blocks` or `tempering`, taken as it is; with
             a kernel that does not adapt itself the evidence is then unbiased. By default the blocks
             double, and each comes in by as many powers as keep half of the effective sample size.
@@ -93,6 +95,7 @@ def smc(
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.smc(model, num_particles=100, schedule=pb.annealing.blocks(10))
     """
+    num_particles = enough_particles(model.split.dim) if num_particles is None else num_particles
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     # A path that is given is taken as it is; along it the evidence is unbiased.
     target_ess = 0.5 if schedule is None else None
@@ -152,7 +155,7 @@ def smc(
 def sgsmc(
     model: Model,
     *,
-    num_particles: int = 1000,
+    num_particles: int | None = None,
     schedule: AnnealingSchedule | None = None,
     kernel: Kernel | None = None,
     resample: Resampler | None = None,
@@ -166,7 +169,8 @@ def sgsmc(
 
     Args:
         model: What to train.
-        num_particles: J, the number of samples of φ.
+        num_particles: J, the number of samples of φ; by default twenty for each random weight, at least
+            1000 and at most 10,000.
         schedule: How a minibatch comes in, as in `smc`; Algorithm 2 of the paper has ``blocks(1)``.
         kernel: How particles move before each step, leaving their present target invariant;
             `adapted_hamiltonian` by default.

@@ -17,8 +17,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from partialbayes.kernels._halves import enough_particles
 from partialbayes.model._batch import as_batch
-from partialbayes.parallel._mesh import as_mesh, require_even
+from partialbayes.parallel._mesh import PARTICLE, as_mesh, num_parts, require_even
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
@@ -78,7 +79,7 @@ def refine(
     posterior: Posterior,
     data: Any,
     *,
-    num_particles: int = 1000,
+    num_particles: int | None = None,
     kernel: Kernel | None = None,
     target_ess: float = 0.5,
     waste_free: int | None = None,
@@ -92,15 +93,16 @@ def refine(
 
     The temperatures are chosen as it goes, each step as long as the ESS allows, and so are the moves.
     That makes Ẑ biased by an amount of order 1/J; for an unbiased one pass the ``temperatures`` of one
-    run to a second run with another key and a kernel that does not adapt itself. Use twenty
-    particles for each random weight: with ten (105 weights, linear-Gaussian) log Ẑ came out 0.5 too low,
-    twice its reported standard error, with twenty it was right.
+    run to a second run with another key and a kernel that does not adapt itself. With ten particles for
+    each random weight (105 weights, linear-Gaussian) log Ẑ came out 0.5 too low, twice its reported
+    standard error; with twenty, the default, it was right.
 
     Args:
         model: The model that was trained.
         posterior: From `fit`. Its ψ is kept; its particles serve for the comparison only.
         data: A pair ``(inputs, targets)``: all the data to condition on.
-        num_particles: J.
+        num_particles: J; by default twenty for each random weight, at least 1000 and at most 10,000,
+            rounded up to what ``waste_free`` and ``mesh`` divide.
         kernel: Leaves each target invariant; `adapted_hamiltonian` by default. For a likelihood
             without gradients use ``adapted_metropolis(num_steps=...)``.
         target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
@@ -134,6 +136,9 @@ def refine(
     if validation is not None:
         inputs = as_batch(model, validation, "validation").inputs
     mesh = as_mesh(mesh)
+    if num_particles is None:
+        multiple = num_parts(mesh, PARTICLE) * (waste_free or 1)
+        num_particles = enough_particles(model.split.dim, multiple)
     require_even(mesh, num_particles)
     sampler = _sampler(
         num_particles=num_particles,

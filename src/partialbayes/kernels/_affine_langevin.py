@@ -31,9 +31,8 @@ from partialbayes.kernels._transport import (
     is_full,
     require_covariance,
     slopes_of,
-    whiten,
-    whiten_each,
 )
+from partialbayes.kernels._whitening import whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
 

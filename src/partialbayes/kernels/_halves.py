@@ -27,16 +27,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from partialbayes.kernels._whitening import Factor, factorize
 from partialbayes.parallel._sharding import shard_particles
 from partialbayes.types import Kernel, KernelStep, Moments, Moved, Particles, PRNGKey, Scalar, Target
 from partialbayes.weights import effective_sample_size, uniform_log_weights, weighted_covariance
 
 Values: TypeAlias = Float[Array, "particle dim"]
-HalfMove: TypeAlias = Callable[
-    [PRNGKey, Values, Float[Array, "dim dim"], Scalar, Target], tuple[Values, Scalar]
-]
+HalfMove: TypeAlias = Callable[[PRNGKey, Values, Factor, Scalar, Target], tuple[Values, Scalar]]
 """``(key, values, factor, log_scale, target) -> (values, acceptance)``: moves of particles with step
-e^log_scale, in units in which the covariance to go by, ``factor @ factor.T``, is one."""
+e^log_scale, in units in which the covariance to go by is one."""
 
 
 _Carry: TypeAlias = tuple[Particles, Particles, Scalar, Scalar]
@@ -64,14 +63,15 @@ def by_halves(
         return run(key, particles, target, log_scale, None)
 
     def learn(pools: tuple[Particles, Particles], prior: Moments) -> KernelStep:
-        return partial(run, factors=jnp.stack([_factor(pool, prior) for pool in pools]))
+        both = [_factor(pool, prior) for pool in pools]
+        return partial(run, factors=Factor(*(jnp.stack(parts) for parts in zip(*both, strict=True))))
 
     def run(
         key: PRNGKey,
         particles: Particles,
         target: Target,
         log_scale: Scalar,
-        factors: Float[Array, "2 dim dim"] | None,
+        factors: Factor | None,
     ) -> Moved:
         num_particles = particles.log_weights.shape[0]
         halves = _halves(particles)
@@ -79,7 +79,10 @@ def by_halves(
         def half_move(carry: _Carry, stage: tuple[PRNGKey, Int[Array, ""]]) -> tuple[_Carry, Scalar]:
             mover, other, own_scale, other_scale = carry
             key_move, turn = stage
-            factor = _factor(other, target.prior) if factors is None else factors[turn]
+            if factors is None:
+                factor = _factor(other, target.prior)
+            else:
+                factor = Factor(factors.lower[turn], factors.inverse[turn])
             values, acceptance = move(key_move, mover.values, factor, own_scale, target)
             other_scale = other_scale + gain * (acceptance - target_acceptance).astype(own_scale.dtype)
             return (other, mover._replace(values=values), other_scale, own_scale), acceptance
@@ -168,8 +171,17 @@ def _halves(particles: Particles) -> tuple[Particles, Particles]:
 _LEAST_DOUBT = 1e-3
 
 
-def _factor(pool: Particles, prior: Moments) -> Float[Array, "dim dim"]:
-    """Cholesky factor of the particles' covariance, made positive definite where they are few or one."""
+def enough_particles(dim: int, multiple: int = 1) -> int:
+    """Return how many particles a method that moves by halves takes by default, for ``dim`` weights.
+
+    With ten for each weight (105 weights, linear-Gaussian) the log-evidence came out 0.5 too low, twice
+    its reported standard error; with twenty it was right. Beyond 500 weights memory is worth more.
+    """
+    return -(-max(1000, min(20 * dim, 10_000)) // multiple) * multiple
+
+
+def _factor(pool: Particles, prior: Moments) -> Factor:
+    """Factor of the particles' covariance, made positive definite where they are few or one."""
     total = jax.nn.logsumexp(pool.log_weights)
     equal = uniform_log_weights(pool.log_weights.shape[0])
     log_weights = jnp.where(total > -jnp.inf, pool.log_weights - total, equal)
@@ -179,7 +191,7 @@ def _factor(pool: Particles, prior: Moments) -> Float[Array, "dim dim"]:
     # A prior may be too heavy-tailed to have a variance.
     floor = jnp.where(jnp.isfinite(prior.variance), prior.variance, 1.0)
     doubt = jnp.maximum(_LEAST_DOUBT, _doubt(covariance, count / dim))
-    return jnp.linalg.cholesky((1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-9 * floor))
+    return factorize((1.0 - doubt) * covariance + jnp.diag(doubt * variance + 1e-9 * floor))
 
 
 def _doubt(covariance: Float[Array, "dim dim"], ratio: Scalar) -> Scalar:

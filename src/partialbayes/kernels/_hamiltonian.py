@@ -21,12 +21,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
 from partialbayes.kernels._from_mcmc import advance, from_mcmc
 from partialbayes.kernels._halves import by_halves
+from partialbayes.kernels._whitening import Factor
 from partialbayes.types import Kernel, LogDensity, ParticleKernel, Phi, PRNGKey, Scalar, Target
 
 
@@ -109,7 +109,7 @@ def adapted_hamiltonian(
     def trajectory(
         key: PRNGKey,
         values: Float[Array, "particle dim"],
-        factor: Float[Array, "dim dim"],
+        factor: Factor,
         log_scale: Scalar,
         target: Target,
     ) -> tuple[Float[Array, "particle dim"], Scalar]:
@@ -129,15 +129,15 @@ def adapted_hamiltonian(
             unit = jnp.ones_like(state.position)
             return blackjax.hmc.build_kernel()(own_key, state, log_density, own_step, unit, length)
 
-        whitened = solve_triangular(factor, values.T, lower=True).T
+        whitened = values @ factor.inverse.T
         moved, acceptance = advance(
             key,
             whitened,
             ParticleKernel(_start, step),
-            lambda z: target.log_density(factor @ z),
+            lambda z: target.log_density(factor.lower @ z),
             1,
             keys_and_steps,
         )
-        return moved @ factor.T, acceptance
+        return values + (moved - whitened) @ factor.lower.T, acceptance
 
     return by_halves(trajectory, num_steps, target_acceptance, gain=1.0)

@@ -18,6 +18,7 @@ from partialbayes._utils.checks import require_positive, require_positive_int, r
 from partialbayes.feynman_kac._random import antithetic, normal
 from partialbayes.kernels._from_mcmc import advance
 from partialbayes.kernels._halves import by_halves
+from partialbayes.kernels._whitening import Factor
 from partialbayes.types import (
     Kernel,
     LogDensity,
@@ -58,11 +59,11 @@ def adapted_metropolis(
     def move(
         key: PRNGKey,
         values: Float[Array, "particle dim"],
-        factor: Float[Array, "dim dim"],
+        factor: Factor,
         log_scale: Scalar,
         target: Target,
     ) -> tuple[Float[Array, "particle dim"], Scalar]:
-        proposal = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(values.shape[1]) * factor
+        proposal = jnp.exp(0.5 * log_scale) * 2.38 / jnp.sqrt(values.shape[1]) * factor.lower
         return metropolis(key, values, proposal, target.log_density, num_steps)
 
     return by_halves(move, 1, target_acceptance, _GAIN)

@@ -19,8 +19,7 @@ In coordinates y of the cloud, φ = m + Rᵀ y with C = Rᵀ R, it reads: with G
 
     B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j,
 
-where the symmetric root is the map that moves the cloud least, measured by the cloud. R and y come
-from a QR factorization of the particles, so that no covariance is squared up in single precision. The
+where the symmetric root is the map that moves the cloud least, measured by the cloud. The
 eigenvalues of B are held above ½ (no step more than doubles a variance: the curvature of a batch may
 be negative), and the shift of the mean below two standard deviations, root mean square:
 further out the cloud's gradients say little.
@@ -36,14 +35,14 @@ shape: what comes out is the normal law nearest to the posterior, which a banana
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import PyTree
 
 from partialbayes.kernels._random_walk import moved_without_correction
+from partialbayes.kernels._whitening import floored, inverse_root, whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Kernel, Moved, Particles, Phi, PRNGKey, Slopes, Target
 
@@ -86,13 +85,10 @@ def transport(covariance: Covariance = "auto") -> Kernel:
             cloud = whiten(values)
             pulled = replicate(gradient) @ cloud.factor.T
             regression = -(cloud.standard.T @ pulled) / num_particles
-            factors, axes = jnp.linalg.eigh(
-                (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
-            )
-            factors = jnp.maximum(factors, _LEAST_FACTOR)
-            shift = axes @ ((axes.T @ pulled.mean(axis=0)) / factors)
-            anomalies = ((cloud.standard @ axes) * jax.lax.rsqrt(factors)[None, :]) @ axes.T
-            moved = (_held_back(shift)[None, :] + anomalies) @ cloud.factor
+            ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
+            root = inverse_root(floored(ratio, _LEAST_FACTOR))
+            shift = root @ (root @ pulled.mean(axis=0))
+            moved = (_held_back(shift)[None, :] + cloud.standard @ root) @ cloud.factor
         else:
             cloud = whiten_each(values)
             pulled = replicate(gradient) * cloud.factor[None, :]
@@ -119,36 +115,6 @@ def slopes_of(particles: Particles, target: Target) -> Slopes:
     of_density = jax.vmap(jax.grad(target.log_density))(particles.values)
     of_potential = jax.vmap(jax.grad(target.log_potential))(particles.values)
     return Slopes(of_density, of_density - of_potential / target.fraction, of_potential)
-
-
-class Whitened(NamedTuple):
-    """A cloud in coordinates of its own: φ_j = mean + factorᵀ standard_j.
-
-    Attributes:
-        mean: m.
-        standard: Mean zero and covariance one (or, diagonally, variances one).
-        factor: R with C = Rᵀ R; one standard deviation per coordinate in diagonal form.
-    """
-
-    mean: Phi
-    standard: Float[Array, "particle dim"]
-    factor: Float[Array, "*dim dim"]
-
-
-def whiten(values: Float[Array, "particle dim"]) -> Whitened:
-    """Coordinates in which the cloud's covariance is the identity."""
-    mean = values.mean(axis=0)
-    root = np.sqrt(values.shape[0])
-    orthonormal, factor = jnp.linalg.qr((values - mean[None, :]) / root)
-    return Whitened(mean, root * orthonormal, factor)
-
-
-def whiten_each(values: Float[Array, "particle dim"]) -> Whitened:
-    """Coordinates in which each variance is one; a coordinate without any stays as it is."""
-    mean = values.mean(axis=0)
-    centered = values - mean[None, :]
-    deviation = jnp.sqrt(jnp.mean(jnp.square(centered), axis=0))
-    return Whitened(mean, centered / jnp.where(deviation > 0.0, deviation, 1.0)[None, :], deviation)
 
 
 def require_covariance(covariance: str) -> None:

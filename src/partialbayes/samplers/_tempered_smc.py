@@ -25,6 +25,7 @@ from partialbayes.feynman_kac._feynman_kac import (
     run_path,
 )
 from partialbayes.kernels import adapted_hamiltonian
+from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified
 from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler, TemperingReport
@@ -34,7 +35,7 @@ _DEFAULT_KERNEL = adapted_hamiltonian()
 
 def tempered_smc(
     *,
-    num_particles: int = 1000,
+    num_particles: int | None = None,
     kernel: Kernel | None = None,
     target_ess: float = 0.5,
     waste_free: int | None = None,
@@ -52,7 +53,8 @@ def tempered_smc(
     did not follow the targets, and `fit` and `refine` warn (`ShortfallWarning`).
 
     Args:
-        num_particles: J; twenty for each random weight make the evidence right to its error.
+        num_particles: J. By default twenty for each random weight, at least 1000 and at most 10,000: so
+            many make the evidence right to its reported error.
         kernel: Leaves each target invariant; `adapted_hamiltonian` by default.
         target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
         waste_free: Keep every state of chains of this length, which must divide J; by default
@@ -70,7 +72,8 @@ def tempered_smc(
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.two_stage(pb.sgsmc(model), pb.samplers.tempered_smc(num_particles=500))
     """
-    require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
+    if num_particles is not None:
+        require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive_int("max_steps", max_steps, "for example max_steps=100.")
     if not 0.0 < target_ess < 1.0:
         raise ValueError(
@@ -80,13 +83,17 @@ def tempered_smc(
     move = _DEFAULT_KERNEL if kernel is None else kernel
     require_invariant(move)
     mutation = resample_move(move, stratified) if waste_free is None else keep_chains(move, waste_free)
-    mutation.num_founders(num_particles)  # complains here if waste_free does not fit
+    if num_particles is not None:
+        mutation.num_founders(num_particles)  # complains here if waste_free does not fit
     schedule = None if temperatures is None else tempering(temperatures)
 
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
     ) -> tuple[Posterior, Report]:
         require_suitable(move, model)
+        count = num_particles
+        if count is None:
+            count = enough_particles(model.split.dim, multiple=waste_free or 1)
         key_run, key_last = jax.random.split(key)
         family = prestage(posterior_family(model, posterior.psi, batch))
         memory = move.init(model.split.dim)
@@ -95,14 +102,14 @@ def tempered_smc(
                 key_run,
                 family,
                 mutation,
-                num_particles,
+                count,
                 memory,
                 target_ess=target_ess,
                 max_steps=max_steps,
             )
         else:
             table = as_exponents(schedule, family.num_rows)
-            cloud, record = run_path(key_run, family, table, mutation, num_particles, memory)
+            cloud, record = run_path(key_run, family, table, mutation, count, memory)
             run = Adaptive(
                 cloud, record, jnp.asarray(table[1:, 0]), jnp.asarray(table.shape[0] - 1, jnp.int32)
             )

@@ -1,0 +1,160 @@
+"""Coordinates in which a cloud has covariance one, by products of matrices alone.
+
+Kernels that learn from the cloud need a factor R of its covariance, C = Rᵀ R, and `transport` also the
+inverse square root of a symmetric matrix. LAPACK has both, but its threads wait for each other by
+spinning, which makes a small factorization many times slower on a busy machine; no setting of a library
+can switch that off. Here everything is products and elementwise operations, which XLA runs in threads
+of its own:
+
+- `whiten` eliminates the correlation matrix to L⁻¹, one column after another, and then repairs the
+  rounding of that in single precision: y = A W, with W ≈ R⁻¹, goes to y (yᵀy/J)^{−½}.
+- `inverse_root` is the coupled iteration of Newton and Schulz, Y ← Y T, Z ← T Z, T = ½ (3 I − Z Y),
+  from Y = S / c and Z = I: Y → (S/c)^{½}, Z → (S/c)^{−½}. It takes three rounds near the identity and
+  two more for every factor of five between the eigenvalues.
+- `floored` raises eigenvalues below a bound to it, X ↦ ½ (X + |X|) for X = S − bound, where
+  |X| = X sign(X) and the sign comes from Newton's and Schulz's iteration too. It starts only where
+  there are such eigenvalues, which elimination shows: S − bound has a pivot that is not positive.
+
+Iterations stop when they have converged, so that their cost follows the matrix.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from partialbayes.types import Phi
+
+Matrix = Float[Array, "dim dim"]
+
+_MOST_ROUNDS = 50
+
+
+class Whitened(NamedTuple):
+    """A cloud in coordinates of its own: φ_j = mean + factorᵀ standard_j.
+
+    Attributes:
+        mean: m.
+        standard: Mean zero and covariance one (or, diagonally, variances one).
+        factor: R with C = Rᵀ R; one standard deviation per coordinate in diagonal form.
+    """
+
+    mean: Phi
+    standard: Float[Array, "particle dim"]
+    factor: Float[Array, "*dim dim"]
+
+
+def whiten(values: Float[Array, "particle dim"]) -> Whitened:
+    """Coordinates in which the cloud's covariance is the identity."""
+    cloud = whiten_each(values)
+    unscaled = cloud.standard
+    correlation = _gram(unscaled)
+    # Raised a little, so that rounding leaves it positive.
+    raised = (
+        values.shape[1]
+        * float(np.finfo(values.dtype).eps)
+        * jnp.eye(values.shape[1], dtype=values.dtype)
+    )
+    rough = _product(unscaled, factorize(correlation + raised).inverse.T)
+    standard = _product(rough, inverse_root(_gram(rough)))
+    factor = _product(standard.T, unscaled) / values.shape[0]
+    return Whitened(cloud.mean, standard, factor * cloud.factor[None, :])
+
+
+def whiten_each(values: Float[Array, "particle dim"]) -> Whitened:
+    """Coordinates in which each variance is one; a coordinate without any stays as it is."""
+    mean = values.mean(axis=0)
+    centered = values - mean[None, :]
+    deviation = jnp.sqrt(jnp.mean(jnp.square(centered), axis=0))
+    return Whitened(mean, centered / jnp.where(deviation > 0.0, deviation, 1.0)[None, :], deviation)
+
+
+def inverse_root(matrix: Matrix) -> Matrix:
+    """Return S^{−½} of a symmetric S without negative eigenvalues."""
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    scale = jnp.maximum(1.0, 0.5 * jnp.abs(matrix).sum(axis=1).max())
+    rounding = float(np.finfo(matrix.dtype).eps)
+    enough = np.sqrt(rounding)
+
+    def going(carry: tuple[Matrix, Matrix, Matrix, Array]) -> Bool[Array, ""]:
+        _, _, rest, rounds = carry
+        return (jnp.sqrt(jnp.sum(jnp.square(rest))) > enough) & (rounds < _MOST_ROUNDS)
+
+    def improve(carry: tuple[Matrix, Matrix, Matrix, Array]) -> tuple[Matrix, Matrix, Matrix, Array]:
+        root, inverse, rest, rounds = carry
+        factor = identity + 0.5 * rest
+        root, inverse = _product(root, factor), _product(factor, inverse)
+        return root, inverse, identity - _product(inverse, root), rounds + 1
+
+    start = matrix / scale + 4.0 * rounding * identity  # a zero that was rounded below zero would grow
+    carry = (start, identity, identity - start, jnp.zeros((), jnp.int32))
+    _, inverse, rest, _ = jax.lax.while_loop(going, improve, carry)
+    return _product(identity + 0.5 * rest, inverse) / jnp.sqrt(scale)
+
+
+def floored(matrix: Matrix, least: float) -> Matrix:
+    """Raise the eigenvalues of a symmetric matrix that are below ``least`` to it."""
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    above = matrix - least * identity
+    positive = jnp.all(jnp.diagonal(_eliminated(above)) > 0.0)
+
+    def going(carry: tuple[Matrix, Matrix, Array]) -> Bool[Array, ""]:
+        _, change, rounds = carry
+        return (jnp.abs(change).max() > 1e-3 * least) & (rounds < _MOST_ROUNDS)
+
+    def improve(carry: tuple[Matrix, Matrix, Array]) -> tuple[Matrix, Matrix, Array]:
+        sign, _, rounds = carry
+        step = 0.5 * (sign - _product(sign, _product(sign, sign)))
+        return sign + step, _product(above, step), rounds + 1
+
+    start = above / jnp.abs(above).sum(axis=1).max()
+    sign = jnp.where(positive, identity, start)
+    change = jnp.where(positive, jnp.zeros_like(above), above)
+    sign, _, _ = jax.lax.while_loop(going, improve, (sign, change, jnp.zeros((), jnp.int32)))
+    size = _product(above, sign)
+    return least * identity + 0.5 * above + 0.25 * (size + size.T)
+
+
+class Factor(NamedTuple):
+    """A positive definite C = L Lᵀ.
+
+    Attributes:
+        lower: L, lower triangular.
+        inverse: L⁻¹.
+    """
+
+    lower: Float[Array, "*half dim dim"]
+    inverse: Float[Array, "*half dim dim"]
+
+
+def factorize(covariance: Matrix) -> Factor:
+    """Return L with C = L Lᵀ, and its inverse; NaN where C is not positive definite."""
+    eliminated = _eliminated(covariance)
+    root = jnp.sqrt(jnp.diagonal(eliminated))[:, None]
+    unit = jnp.tril(eliminated, -1) + jnp.eye(covariance.shape[0], dtype=covariance.dtype)
+    return Factor((jnp.triu(eliminated) / root).T, unit / root)
+
+
+def _eliminated(matrix: Matrix) -> Matrix:
+    """Eliminate a symmetric S = L D Lᵀ in place: D Lᵀ on and above the diagonal, L⁻¹ below it."""
+    places = jnp.arange(matrix.shape[0])
+
+    def column(index: Array, matrix: Matrix) -> Matrix:
+        row, here, below = matrix[index], places == index, places > index
+        factors = jnp.where(below, matrix[:, index] / row[index], 0.0)
+        cleared = jnp.where(below[:, None] & here[None, :], 0.0, matrix)
+        return cleared - factors[:, None] * jnp.where(here, 1.0, row)[None, :]
+
+    return jax.lax.fori_loop(0, matrix.shape[0], column, matrix)
+
+
+def _gram(rows: Float[Array, "particle dim"]) -> Matrix:
+    return _product(rows.T, rows) / rows.shape[0]
+
+
+def _product(left: Float[Array, "a b"], right: Float[Array, "b c"]) -> Float[Array, "a c"]:
+    return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
