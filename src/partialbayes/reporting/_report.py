@@ -359,7 +359,7 @@ def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About
             for row in order
         ]
     yield "<h2>The rows it is least sure of</h2>"
-    yield _grid(head, lines, numbers=(1, 2, 3))
+    yield _grid(head, lines, numbers=(1, 2, 3), style="rows")
 
 
 def _findings(
