@@ -195,7 +195,7 @@ def make(folder: Path) -> list[Kind]:
         target_scale=scale,
         metadata=notes,
     )
-    estimator = pb.PartialBNNRegressor((4,), num_particles=5, epochs=1, random_state=0).fit(X, Y)
+    estimator = pb.PartialBNNRegressor((4,), num_particles=5, max_iter=1, random_state=0).fit(X, Y)
     estimator.save(folder / "estimator")
     (folder / "predictor").mkdir()
     pb.export(folder / "predictor" / "predictor", model, trained.posterior, X)

@@ -1,20 +1,25 @@
 """Processes killed while they write: what is left, and what the next one does with it.
 
-``python tests/kills.py --kills 100`` kills as many processes that save one model over another again and
-again, and as many that learn from a stream and save after every update, each at a random moment. After
-each kill:
+``python tests/kills.py --kills 100`` kills as many processes of each kind, each at a random moment.
 
-- the model loads, and is one that was saved whole: to the bit, and none older than the last one that
-  ``save`` had returned from;
-- the next save leaves nothing behind but the model.
+Those that write again and again, one that saves a model over another (``save``) and one that learns from
+a stream and saves after every update (``stream``). After each kill the model loads, and is one that was
+saved whole: to the bit, and none older than the last one that ``save`` had returned from.
 
-No test and not part of CI. It prints one line for each of the two, and the failures.
+Those that have an end, and go on from their checkpoint in the next process: ``fit``, ``fit_many``, a
+second stage, ``pb.online`` and the command line. Each life begins no earlier than the one before, and
+the end has the same bits as that of a run which was left alone.
+
+The next process leaves nothing behind but what it was to write. No test and not part of CI. It prints
+one line for each kind, and the failures. ``--run PATH KIND EPOCHS`` is one run, for the tests.
 """
 
 import argparse
 import contextlib
+import io
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -177,22 +182,176 @@ def kill_again_and_again(
     return done, wrong
 
 
+def run_to_its_end(path: Path, kind: str, epochs: int) -> list[float]:
+    """Go on with the run of a kind that is at a path, save it every few steps; sums of its result."""
+    import jax
+
+    from tests.oracles import conjugate
+
+    oracle = conjugate()
+    data = x, y = np.asarray(oracle.inputs), np.asarray(oracle.targets)
+    algorithm = pb.ohsmc(oracle.model, num_particles=64)
+    run = pb.Run(checkpoint=pb.training.Checkpoints(path, every_steps=5), resume=True)
+    settings: dict[str, Any] = {"epochs": epochs, "validation": pb.Validation(data, every=1), "run": run}
+    found: Any
+    if kind == "fit":
+        trained = pb.fit(algorithm, data, batch_size=5, **settings)
+        found = trained.posterior, trained.history.metrics, trained.history.best_step
+    elif kind == "source":
+        trained = pb.fit(algorithm, pb.training.data_source(data, batch_size=5), **settings)
+        found = trained.posterior, trained.history.metrics, trained.history.best_step
+    elif kind == "many":
+        runs = pb.fit_many(algorithm, data, batch_size=5, repeats=3, **settings)
+        found = [(each.posterior, each.history.metrics) for each in runs]
+    elif kind == "stage":
+        averaging = pb.algorithms.swag(oracle.model, num_particles=8, rank=2, num_warmup=0)
+        stage = pb.training.continue_training(averaging, num_steps=50, batch_size=5)
+        trained = pb.fit(pb.two_stage(algorithm, stage), data, batch_size=5, **settings)
+        found = trained.posterior, trained.history.metrics
+    elif kind == "online":
+        learner = pb.ohsmc(oracle.model, num_particles=64, kernel=pb.kernels.forgetting("diagonal"))
+        if path.exists():
+            online = pb.online.restore(path, learner, data, window_size=20)
+        else:
+            online = pb.online.start(learner, (x[:2], y[:2]), window_size=20)
+        while online.seen < 12 * epochs:
+            rows = (online.seen + np.arange(2)) % len(y)
+            online, _ = pb.online.update(online, (x[rows], y[rows]), num_replays=3, batch_size=5)
+            pb.online.save(path, online)
+        found = online.state, online.memory
+    else:
+        found = _by_command(path, epochs)
+    return [float(np.asarray(leaf, np.float64).sum()) for leaf in jax.tree.leaves(found)]
+
+
+def _by_command(path: Path, epochs: int) -> Any:
+    """Train by the command line, whose checkpoint is at the path while it trains."""
+    from partialbayes.cli._main import main as command_line
+
+    pb.training.Checkpoints.__new__.__defaults__ = (60.0, 5)  # type: ignore[attr-defined]
+    table = path.with_name("table.csv")
+    if not table.exists():
+        rows = "".join(f"{a:.4f},{b:.4f},{y:.4f}\n" for (a, b), y in zip(X, Y, strict=True))
+        table.write_text("a,b,y\n" + rows)
+    out = path.with_suffix("")
+    command = ["fit", str(table), "--target", "y", "--out", str(out), "--resume", "--overwrite"]
+    command += ["--method", "ohsmc", "--hidden-layer-sizes", "4", "--num-particles", "20"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = command_line([*command, "--max-iter", str(epochs), "--n-iter-no-change", "None"])
+    assert code == 0, code
+    assert not path.exists(), "the checkpoint is still there"
+    return pb.load(out).posterior
+
+
+def seen_of(path: Path) -> int:
+    """How far a run is by its checkpoint; -1 if there is none."""
+    from partialbayes.io._pytree_file import read_file
+
+    if not path.exists():
+        return -1
+    _, description = read_file(path)
+    return int(description["seen" if "seen" in description else "step"])
+
+
+def _sums_of(path: Path, kind: str, epochs: int) -> str:
+    """The result of a run that is left alone, in a process of its own."""
+
+    def act(tell: Callable[[int], None]) -> int:
+        path.with_suffix(".sums").write_text(repr(run_to_its_end(path, kind, epochs)))
+        return 0
+
+    child, reader = _in_a_process(act)
+    os.close(reader)
+    assert os.waitpid(child, 0)[1] == 0, f"a run of {kind} failed"
+    sums = path.with_suffix(".sums").read_text()
+    path.with_suffix(".sums").unlink()
+    return sums
+
+
+def kill_runs(kind: str, kills: int, seconds: float, epochs: int) -> tuple[int, list[str]]:
+    """Kill runs that have an end at random moments; how many kills there were, and what was wrong."""
+    rng = random.Random(0)
+    wrong: list[str] = []
+    done, ends, seen, end = 0, 0, -1, time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as name:
+        alone, folder = Path(name, "alone"), Path(name, "killed")
+        alone.mkdir()
+        straight = _sums_of(alone / "run.checkpoint", kind, epochs)
+        wanted = sorted(file.name for file in alone.iterdir())
+
+        def compare() -> None:
+            if _sums_of(folder / "run.checkpoint", kind, epochs) != straight:
+                wrong.append(f"after kill {done}: not the bits of a run that was left alone")
+            if (left := sorted(file.name for file in folder.iterdir())) != wanted:
+                wrong.append(f"after kill {done}: there is {left} instead of {wanted}")
+            shutil.rmtree(folder)
+
+        while done < kills and time.monotonic() < end:
+            folder.mkdir(exist_ok=True)
+            path = folder / "run.checkpoint"
+
+            def act(tell: Callable[[int], None], path: Path = path) -> int:
+                tell(seen_of(path))
+                run_to_its_end(path, kind, epochs)
+                return 0
+
+            before = path.stat().st_mtime_ns if path.exists() else 0
+            child, reader = _in_a_process(act)
+            now = before
+            while now == before and os.waitpid(child, os.WNOHANG)[0] == 0:
+                time.sleep(0.002)
+                with contextlib.suppress(FileNotFoundError):
+                    now = path.stat().st_mtime_ns
+            ended = now == before
+            if not ended:
+                time.sleep(rng.random() * 0.2)
+                ended = os.waitpid(child, os.WNOHANG)[0] != 0
+                if not ended:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    done += 1
+            began = _told(reader)
+            if not began or began[0] < seen:
+                wrong.append(f"kill {done}: a life began at {began}, the one before at {seen}")
+            seen = began[0] if began else seen
+            if ended or done % 20 == 0:  # so that there is something to compare in a short time too
+                compare()
+                ends, seen = ends + 1, -1
+        if folder.exists():
+            compare()
+            ends += 1
+    if not ends:
+        wrong.append("no run came to its end")
+    return done, wrong
+
+
 def main() -> int:
     """Kill what was asked for; 1 if anything was lost or left."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100, help="of each, at most")
     parser.add_argument("--seconds", type=float, default=900.0, help="for each, at most")
-    parser.add_argument("--what", nargs="*", default=["save", "stream"])
+    runs = {"fit": 200, "many": 100, "stage": 200, "online": 100, "command": 400}  # epochs
+    parser.add_argument("--what", nargs="*", default=["save", "stream", *runs])
+    parser.add_argument("--run", nargs=3, metavar=("PATH", "KIND", "EPOCHS"))
     asked = parser.parse_args()
+    if asked.run:
+        sys.stdout.write("started\n")
+        sys.stdout.flush()
+        path, kind, epochs = asked.run
+        sys.stdout.write(f"{run_to_its_end(Path(path), kind, int(epochs))}\n")
+        return 0
     works: dict[str, tuple[Any, Any, float]] = {
         "save": (save_again_and_again, check_saved, 0.2),
         "stream": (learn_and_save, check_stream, 0.3),
     }
     failed = False
     for name in asked.what:
-        work, check, longest = works[name]
         begun = time.monotonic()
-        done, wrong = kill_again_and_again(work, check, asked.kills, asked.seconds, longest)
+        if name in runs:
+            done, wrong = kill_runs(name, asked.kills, asked.seconds, runs[name])
+        else:
+            work, check, longest = works[name]
+            done, wrong = kill_again_and_again(work, check, asked.kills, asked.seconds, longest)
         failed |= bool(wrong) or done == 0
         sys.stdout.write(f"{name}: {done} kills, {len(wrong)} wrong; {time.monotonic() - begun:.0f} s\n")
         sys.stdout.write("".join(f"  {text}\n" for text in wrong[:10]))

@@ -61,7 +61,7 @@ def train(num: int) -> Callable[[], Any]:
 def parts(folder: Path, share: float) -> dict[str, tuple[int, Callable[[int], Any], str]]:
     """How often each thing is done, and how."""
     small = {"hidden_layer_sizes": (8,), "num_particles": 20, "random_state": 0}
-    trained = pb.PartialBNNRegressor(epochs=2, **small).fit(X[:200], Y[:200])
+    trained = pb.PartialBNNRegressor(max_iter=2, **small).fit(X[:200], Y[:200])
     trained.save(folder / "model")
     stream = pb.PartialBNNRegressor(n_replays=2, **small).partial_fit(X[:64], Y[:64])
     run = train(0)

@@ -152,7 +152,7 @@ def test_training_that_diverges_ends_with_a_sentence(folder, capsys, monkeypatch
 def test_stopped_runs_are_resumed(folder, capsys, monkeypatch):
     """What a Ctrl-C leaves behind is a model, and is taken up by --resume, to the same end."""
     import partialbayes as pb
-    from partialbayes.cli import _commands as commands
+    from partialbayes.cli import _fit as commands
 
     arguments = ["fit", str(folder / "houses.csv"), "--target", "price", *OHSMC, "--out"]
     out = folder / "resumed"

@@ -50,6 +50,7 @@ def test_the_decimal_mark_is_that_of_the_cells_that_leave_no_doubt():
     assert cells.decimal_mark([["6,204,000"]]) == "."
     assert cells.decimal_mark([["0,204"]]) == ","
     assert cells.decimal_mark([["1,500"]]) is None
+    assert cells.decimal_mark([["31.12.2024", "01.02.24"]]) is None  # dates say nothing of it
     assert cells.read_numbers(np.asarray(["1,500", "2,25"], object)).values.tolist() == [1.5, 2.25]
     assert cells.read_numbers(np.asarray(["1,500"], object)).values.tolist() == [1500.0]
 
@@ -69,6 +70,13 @@ def test_gaps():
         (["02/01/1970", "31/01/1970"], "day first", [1.0, 30.0]),
         (["01/02/1970", "01/31/1970"], "month first", [1.0, 30.0]),
         ([datetime.date(1970, 1, 2)], "iso", [1.0]),
+        (["1970-01", "1970-02"], "iso", [0.0, 31.0]),
+        (["19700102", 19700103], "iso", [1.0, 2.0]),
+        (["2 Jan 1970", "2-Feb-70"], "words", [1.0, 32.0]),
+        (["January 2, 1970", "Feb 2nd 1970 6:00 PM"], "words", [1.0, 32.75]),
+        (["1/2/70", "1/31/70 12:00 AM"], "month first", [1.0, 30.0]),
+        (["02.01.70", "31.01.70"], "day first", [1.0, 30.0]),
+        (["02-01-1970", "31-01-1970"], "day first", [1.0, 30.0]),
     ],
 )
 def test_dates(texts, order, days):
@@ -79,6 +87,9 @@ def test_dates(texts, order, days):
 def test_dates_that_may_be_either_are_not_guessed():
     assert cells.date_order(["01/02/1970", "03/04/1970"]) == "unclear"
     assert cells.date_order(["1.5", "2.5"]) is None
+    assert cells.date_order(["13/14/2020", "14/15/2020"]) is None
+    assert cells.date_order(["12 Monkeys 1995", "9 Songs 2004"]) is None
+    assert not cells.are_compact_dates([20201301, 20200101])
 
 
 def test_flags_and_texts():

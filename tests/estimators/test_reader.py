@@ -1,6 +1,7 @@
 """Files as people have them."""
 
 import gzip
+import zipfile
 
 import pandas as pd
 import pytest
@@ -35,6 +36,12 @@ def written(folder, name, content):
         ("a;b\n1,234;2\n", ["a", "b"], "'1,234' is read with a decimal comma"),
         ("1,2\n3,4\n", ["1", "2"], "does it lack a header?"),
         ("a,a\n1,2\n", ["a", "a.1"], "two columns 'a'"),
+        ("# by hand\na,b\n1,2\n", ["a", "b"], "begins with 1 lines of comment"),
+        ("sep=;\na;b\n1;2\n", ["a", "b"], "semicolons"),
+        ("My sales\n\na,b\n1,2\n", ["a", "b"], "the first 2 lines of t.csv are no header"),
+        ("größe;ort\n1,5;Köln\n2,5;Bonn\n", ["größe", "ort"], "semicolons"),  # 1,5 is not two cells
+        ("a,b\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], ""),
+        ('a,b\n"two\nlines",2\n', ["a", "b"], ""),
     ],
 )
 def test_text_files_are_found_out(tmp_path, content, names, said):
@@ -64,6 +71,21 @@ def test_other_kinds_of_files(tmp_path):
         table = read_table(path)
         assert list(table.frame) == ["a", "b"], path
         assert [float(value) for value in table.frame["a"]] == [1.5, 2.5]
+
+
+def test_columns_in_one_object_of_json(tmp_path):
+    table = read_table(written(tmp_path, "t.json", '{"a": [1, 2], "b": ["x", null]}'))
+    assert table.frame["a"].tolist() == [1, 2]
+
+
+def test_what_cannot_be_read_says_what_to_do(tmp_path):
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as file:
+        file.writestr("xl/workbook.xml", "")
+    with pytest.raises(TableError, match="needs openpyxl: pip install openpyxl, or save it as CSV"):
+        read_table(tmp_path / "t.xlsx")
+    path = written(tmp_path, "t.csv", 'a,b\n1,"2\n3,4\n')
+    with pytest.raises(TableError, match=r"a quotation mark in row 1 of .* is never closed"):
+        read_table(path)
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -7,7 +7,10 @@ import pandas as pd
 import pytest
 
 from partialbayes.errors import TableError
-from partialbayes.estimators._schema import Schema, encode, learn, learn_target, targets_of
+from partialbayes.estimators._encode import encode
+from partialbayes.estimators._learn import learn
+from partialbayes.estimators._schema import Schema
+from partialbayes.estimators._target import learn_target, targets_of
 
 RNG = np.random.default_rng(0)
 ROWS = 60
@@ -32,6 +35,26 @@ TABLE = pd.DataFrame(
 )
 SCHEMA = learn(TABLE, skip=["price"])
 BY_NAME = {column.name: column for column in SCHEMA.columns}
+
+
+def test_what_is_left_out_or_taken_for_something_else_is_said():
+    table = {
+        "x": [str(value) for value in range(30)] + ["about 3"],
+        "weight": [f"{value % 3} kg" for value in range(20)] + [f"{value % 3} g" for value in range(11)],
+        "key": [10**18 + value % 4 for value in range(31)],
+        "day": [20240101 + value % 28 for value in range(31)],
+        "y": ["a", "b"] * 15 + ["c"],
+    }
+    schema = learn(table, skip=["y"])
+    said = " ".join(schema.notes)
+    assert "'x' holds 'about 3' among its numbers, counted as a gap" in said
+    assert "'weight' mixes units ('kg', 'g')" in said
+    assert "'key' is left out: it holds numbers that differ only after their 15th digit" in said
+    assert "'day' holds dates" in said
+    assert encode(table, schema).values[30, :2].tolist() == [14.5, 1.0]
+    assert "class 'c' of 'y' has a single row" in learn_target(table, "y").notes[0]
+    with pytest.raises(TableError, match="does it lack a header"):
+        learn_target({"1": [0.5, 1.5], "2": [1.0, 2.0]}, "y")
 
 
 def test_every_column_is_something():

@@ -20,7 +20,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from partialbayes.cli import _commands as commands
+from partialbayes.cli._fit import fit
 from partialbayes.cli._options import estimator_options
+from partialbayes.cli._report import report
 from partialbayes.cli._terminal import kept_programs
 from partialbayes.errors import CheckpointError, TableError, TrainingDivergedError
 
@@ -169,10 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"partialbayes {version('partialbayes')}\n")
         return 0
     runners: dict[type, Callable[[Any], int]] = {
-        Fit: commands.fit,
+        Fit: fit,
         Predict: commands.predict,
         Evaluate: commands.evaluate,
-        Report: commands.report,
+        Report: report,
         Methods: commands.methods,
         Demo: commands.demo,
     }

@@ -166,10 +166,11 @@ class PartialBNN(PersistentEstimator):
                 self.model_,
                 trained.out_of_fold,
                 standardized,
-                folds.of_row,
-                source,
-                num_rows,
                 self.target_scale_,
+                folds=folds.of_row,
+                source=source,
+                num_rows=num_rows,
+                num_folds=recipe.num_folds,
             )
         self._seed, self._online = seed, None
         recent = slice(-self.window_size, None)

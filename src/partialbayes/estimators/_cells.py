@@ -29,9 +29,18 @@ _NUMBER = re.compile(
 _SPACES = re.compile(r"['’\s\u00a0\u202f]")
 _SPACED = re.compile(r"\d{1,3}(['’\s\u00a0\u202f]\d{3})+([.,]\d*)?")
 _GROUPED = re.compile(r"\d{1,3}([.,])\d{3}(\1\d{3})*")
-_BY_DOTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?")
-_BY_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?")
-_ISO = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([ T]\d{2}:\d{2}.*)?")
+_TIME = r"(?:[ T]+(\d{1,2}):(\d{2})(?::(\d{2}))?(?:\s?([AaPp])\.?[Mm]\.?)?)?"
+_BY_NUMBERS = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})" + _TIME)
+_DAY_MONTH = re.compile(r"(\d{1,2})[\s.-]*([A-Za-z]{3,9})[\s.,-]*(\d{4}|\d{2})" + _TIME)
+_MONTH_DAY = re.compile(r"([A-Za-z]{3,9})\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})" + _TIME)
+_COMPACT = re.compile(r"(?:19|20)\d{6}")
+_ISO = re.compile(r"\d{4}[-/]\d{2}(?:[-/]\d{2}(?:[ T]\d{2}:\d{2}.*)?)?")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july", "august"),
+    *("september", "october", "november", "december"),
+)
+_THIS_CENTURY = 70  # a year of two digits below this one is of 2000 to 2069
+_SAMPLE = 2000  # cells by which to see whether a column holds dates
 _TRUE, _FALSE = ("true", "wahr", "vrai"), ("false", "falsch", "faux")
 
 
@@ -72,14 +81,15 @@ def _is_gap(cell: Any) -> bool:
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or bool(cell != cell)
 
 
-def read_numbers(cells: Any, mark: str | None = None, fallback: str = ".") -> Numbers:
+def read_numbers(cells: Any, mark: str | None = None, fallback: str | None = None) -> Numbers:
     """Cells as numbers.
 
     Args:
         cells: One column.
         mark: The decimal mark, if it is known.
-        fallback: The decimal mark where the cells leave it open.
+        fallback: The decimal mark where the cells leave it open, a point by default.
     """
+    fallback = fallback or "."
     array = np.asarray(cells)
     missing = gaps(array)
     if array.dtype.kind in "biuf":
@@ -163,6 +173,8 @@ def decimal_mark(columns: Iterable[Any], fallback: str | None = None) -> str | N
     votes = {",": 0, ".": 0}
     for column in columns:
         for cell in column[:1000]:
+            if isinstance(cell, str) and _BY_NUMBERS.fullmatch(cell.strip()):
+                continue  # the points of a date mark nothing
             if isinstance(cell, str) and (match := _NUMBER.fullmatch(cell.strip())):
                 digits = _SPACES.sub("", match["digits"])
                 marks = [sign for sign in digits if sign in ",."]
@@ -181,24 +193,43 @@ def decimal_mark(columns: Iterable[Any], fallback: str | None = None) -> str | N
 
 
 def date_order(cells: Sequence[Any]) -> str | None:
-    """How dates are written: "iso", "day first", "month first", "unclear"; None if these are none."""
+    """How dates are written; None if these are none.
+
+    Returns:
+        "iso", which is also 2026-12, 20261231 and dates of Python; "words" for 31 Dec 2026 and
+        December 31, 2026; "day first" or "month first" for numbers; "unclear" where these may be either.
+    """
     there = [cell for cell in cells if not _is_gap(cell)]
     if not there:
         return None
     if all(isinstance(cell, date | np.datetime64) for cell in there):
         return "iso"
-    texts = [str(cell).strip() for cell in there]
-    enough = 0.9 * len(texts)
-    if sum(_from_iso(text) is not None for text in texts) >= enough:
-        return "iso"
-    if sum(bool(_BY_DOTS.fullmatch(text)) for text in texts) >= enough:
+    texts = [_text(cell) for cell in there]
+    some = texts[:_SAMPLE]
+    enough = 0.9 * len(some)
+    for order in ("iso", "words"):
+        if sum(_from_text(text, order) is not None for text in some) >= enough:
+            return order
+    if sum(bool(_BY_NUMBERS.fullmatch(text)) for text in some) < enough:
+        return None
+    found = [match for text in texts if (match := _BY_NUMBERS.fullmatch(text))]
+    by_day, by_month = (
+        sum(_from_text(text, order) is not None for text in some) >= enough
+        for order in ("day first", "month first")
+    )
+    if by_day and all(match[2] == "." for match in found):
         return "day first"
-    pairs = [match for text in texts if (match := _BY_SLASHES.fullmatch(text))]
-    if len(pairs) >= enough:
-        if any(int(match[1]) > 12 for match in pairs):
-            return "day first"
-        return "month first" if any(int(match[2]) > 12 for match in pairs) else "unclear"
-    return None
+    if by_day and any(int(match[1]) > 12 for match in found):
+        return "day first"
+    if by_month and any(int(match[3]) > 12 for match in found):
+        return "month first"
+    return "unclear" if by_day and by_month else None
+
+
+def are_compact_dates(cells: Sequence[Any]) -> bool:
+    """Whether whole numbers such as 20261231 are dates, each of them."""
+    texts = [_text(cell) for cell in cells]
+    return all(_COMPACT.fullmatch(text) and _from_text(text, "iso") for text in texts)
 
 
 def read_dates(cells: Any, order: str) -> Float[np.ndarray, " row"]:
@@ -225,17 +256,8 @@ def _days(cell: Any, order: str) -> float:
         found = cell
     elif isinstance(cell, date):
         found = datetime(cell.year, cell.month, cell.day)
-    elif (match := _BY_DOTS.fullmatch(str(cell).strip())) or (
-        match := _BY_SLASHES.fullmatch(str(cell).strip())
-    ):
-        first, second, year, hour, minute, seconds = (int(part or 0) for part in match.groups())
-        day, month = (second, first) if order == "month first" else (first, second)
-        try:
-            found = datetime(year, month, day, hour, minute, seconds)
-        except ValueError:
-            return np.nan
     else:
-        found = _from_iso(str(cell).strip())
+        found = _from_text(_text(cell), order)
     if found is None:
         return np.nan
     if found.tzinfo is None:
@@ -243,13 +265,47 @@ def _days(cell: Any, order: str) -> float:
     return found.timestamp() / 86_400.0
 
 
-def _from_iso(text: str) -> datetime | None:
-    if not _ISO.fullmatch(text):
-        return None
+def _from_text(text: str, order: str) -> datetime | None:
+    """The date in a text that is written in an order of `date_order`; None if there is none."""
     try:
-        return datetime.fromisoformat(text.replace("/", "-"))
-    except ValueError:
+        if _COMPACT.fullmatch(text):
+            return datetime.strptime(text, "%Y%m%d")
+        if order == "iso":
+            if not _ISO.fullmatch(text):
+                return None
+            return datetime.fromisoformat(text.replace("/", "-") + ("-01" if len(text) == 7 else ""))
+        if order == "words":
+            return _from_words(text)
+        if (match := _BY_NUMBERS.fullmatch(text)) is None:
+            return _from_text(text, "iso")
+        first, second = int(match[1]), int(match[3])
+        day, month = (second, first) if order == "month first" else (first, second)
+        return _datetime(match[4], month, day, match.groups()[4:])
+    except ValueError:  # no such day
         return None
+
+
+def _from_words(text: str) -> datetime | None:
+    if match := _DAY_MONTH.fullmatch(text):
+        day, name, year = match[1], match[2], match[3]
+    elif match := _MONTH_DAY.fullmatch(text):
+        name, day, year = match[1], match[2], match[3]
+    else:
+        return None
+    fits = [place for place, month in enumerate(_MONTHS, 1) if month.startswith(name.lower())]
+    if name.lower() == "sept":
+        fits = [9]
+    return _datetime(year, fits[0], int(day), match.groups()[3:]) if fits else None
+
+
+def _datetime(year: str, month: int, day: int, clock: Sequence[str | None]) -> datetime:
+    full = int(year)
+    if len(year) == 2:
+        full += 2000 if full < _THIS_CENTURY else 1900
+    hour, minute, seconds = (int(part or 0) for part in clock[:3])
+    if clock[3] is not None:
+        hour = hour % 12 + (12 if clock[3] in "pP" else 0)
+    return datetime(full, month, day, hour, minute, seconds)
 
 
 def read_flags(cells: Any) -> Float[np.ndarray, " row"] | None:

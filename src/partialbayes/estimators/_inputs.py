@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from partialbayes._utils.warn import warn
 from partialbayes.errors import TableWarning
 from partialbayes.estimators._checks import validated
-from partialbayes.estimators._schema import Encoded, Schema, as_columns, encode, learn
+from partialbayes.estimators._encode import encode
+from partialbayes.estimators._learn import learn
+from partialbayes.estimators._schema import Encoded, Schema, as_columns
 
 
 def inputs_of(estimator: Any, X: Any, *, reset: bool, schema: Schema | None = None) -> Any:  # noqa: N803

@@ -18,6 +18,7 @@ from partialbayes.estimators._build import Settings, algorithm_for, build_algori
 from partialbayes.estimators._checks import require_settings
 from partialbayes.estimators._crossfit import Recipe
 from partialbayes.estimators._methods import CROSSFIT
+from partialbayes.estimators._out_of_fold import OutOfFold
 from partialbayes.estimators._schema import Schema
 from partialbayes.io._export import export
 from partialbayes.io._model_folder import Saved, load, save
@@ -104,7 +105,7 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             history=getattr(self, "history_", None),
             target_scale=self.target_scale_,
             metadata=metadata,
-            extra=stream,
+            extra=stream | self._folds_to_keep(),
             overwrite=overwrite,
         )
 
@@ -150,6 +151,60 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
         state, memory = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
         self._online = blank._replace(
             state=state, memory=memory, seen=seen, key=jax.random.wrap_key_data(jnp.asarray(key))
+        )
+
+    def _folds_to_keep(self) -> dict[str, Any]:
+        """Which fold each training row is in, and what one group's likelihood is."""
+        if self._online is not None:  # the members have learned since
+            return {}
+        found, kept = getattr(self, "oof_predictive_", None), getattr(self, "_folds", None)
+        if found is not None and np.array_equal(np.sort(found.source), np.arange(found.num_rows)):
+            kept = (found.folds[np.argsort(found.source)], found.posterior.psi.likelihood)
+        return {} if kept is None else {"out_of_fold": {"folds": kept[0], "likelihood": kept[1]}}
+
+    def _take_folds(self, extra: dict[str, Any]) -> None:
+        """Take up what `_folds_to_keep` gave."""
+        self._folds: tuple[Any, Any] | None = None
+        if "out_of_fold/folds" not in extra:
+            return
+        folds = np.asarray(extra["out_of_fold/folds"])
+        count = self._settings.num_folds
+        if folds.dtype.kind not in "iu" or not np.array_equal(np.unique(folds), np.arange(count)):
+            raise ValueError("its folds are not numbered from 0.")
+        own, structure = jax.tree_util.tree_flatten_with_path(self.posterior_.psi.likelihood)
+        leaves = []
+        for path, leaf in own:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found = np.asarray(extra[f"out_of_fold/likelihood/{name}"])
+            if (found.shape, found.dtype) != (leaf.shape, leaf.dtype) or not np.isfinite(found).all():
+                raise ValueError(f"{name!r} out of fold is not like that of the posterior.")
+            leaves.append(jnp.asarray(found))
+        self._folds = folds, jax.tree.unflatten(structure, leaves)
+
+    def _knows_folds(self, rows: int) -> bool:
+        """Whether `_out_of_fold` can predict the training rows, if there are so many of them."""
+        kept = getattr(self, "_folds", None)
+        return self._online is None and kept is not None and len(kept[0]) == rows
+
+    def _out_of_fold(self, inputs: Any, rows: Any) -> OutOfFold:
+        """Predictions of training rows after `load`, each by the members that did not see it.
+
+        Args:
+            inputs: As the schema makes them of the table.
+            rows: Their places among the training rows.
+        """
+        assert self._folds is not None
+        folds, likelihood = self._folds
+        psi = self.posterior_.psi._replace(likelihood=likelihood)
+        return OutOfFold(
+            self.model_,
+            self.posterior_._replace(psi=psi),
+            self._standardize(inputs),
+            self.target_scale_,
+            folds=folds[rows],
+            source=np.arange(len(rows)),
+            num_rows=len(rows),
+            num_folds=int(folds.max()) + 1,
         )
 
     def export(self, path: str | Path) -> None:
@@ -247,6 +302,7 @@ def _restored(cls: Any, saved: Saved) -> Any:
         estimator.history_ = saved.history
     estimator._seed = _typed(metadata, "seed", int)
     estimator._remember(saved.extra, metadata.get("seen"))
+    estimator._take_folds(saved.extra)
     return estimator
 
 

@@ -22,8 +22,10 @@ import pandas as pd
 from partialbayes._utils.atomic import write_atomically
 from partialbayes.errors import TableError
 from partialbayes.estimators import _cells as cells
+from partialbayes.estimators._schema import is_number
 
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", r"\s+": "spaces"}
+_CANDIDATES = (",", ";", "\t", "|")
 _PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _PARQUET, _FEATHER = (".parquet", ".pq"), (".feather", ".arrow")
@@ -126,7 +128,7 @@ def read_table(path: str | Path, how: Format | None = None) -> Table:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise TableError(f"{path} has two columns {twice[0]!r}; rename one.")
-    if frame.columns.size > 1 and all(_is_number(name) for name in frame.columns):
+    if frame.columns.size > 1 and all(is_number(name) for name in frame.columns):
         notes.append(
             f"the first line of {path.name} holds numbers alone, and is taken for the names of its "
             "columns; does it lack a header?"
@@ -159,7 +161,10 @@ def _read_csv(path: Path, content: bytes, how: Format, notes: list[str]) -> tupl
     text = content.decode(encoding)
     if not text.strip():
         raise TableError(f"{path} holds nothing but white space.")
-    sep = {"tab": "\t", "\\t": "\t", "space": r"\s+"}.get(how.sep or "", how.sep) or _separator(text)
+    text, said = _without_comments(text, path, notes)
+    given = {"tab": "\t", "\\t": "\t", "space": r"\s+"}.get(how.sep or "", how.sep) or said
+    sep = given or _separator(text)
+    text = _from_header(text, sep, path, notes)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # cells beyond the header would be lost
         try:
@@ -172,6 +177,12 @@ def _read_csv(path: Path, content: bytes, how: Format, notes: list[str]) -> tupl
                 engine="c" if len(sep) == 1 else "python",
                 index_col=False,
             )
+        except pd.errors.ParserError as error:
+            if match := re.search(r"EOF inside string starting at row (\d+)", str(error)):
+                raise TableError(
+                    f"a quotation mark in row {match[1]} of {path} is never closed; close or remove it."
+                ) from None
+            raise
         except pd.errors.ParserWarning:
             raise TableError(
                 f"the lines of {path} have more cells than its header; is a name missing, or is a comma "
@@ -201,6 +212,45 @@ def _read_csv(path: Path, content: bytes, how: Format, notes: list[str]) -> tupl
     return frame, how.decimal
 
 
+def _without_comments(text: str, path: Path, notes: list[str]) -> tuple[str, str | None]:
+    """The text without what spreadsheets and instruments write above a table, and the separator said."""
+    said = None
+    if match := re.match(r'"?sep=(.)"?\r?\n', text):
+        said, text = match[1], text[match.end() :]
+    lines = text.splitlines(keepends=True)
+    count = next((place for place, line in enumerate(lines) if not line.startswith("#")), 0)
+    if count:
+        notes.append(f"{path.name} begins with {count} lines of comment, which are left out")
+    return "".join(lines[count:]), said
+
+
+def _from_header(text: str, sep: str, path: Path, notes: list[str]) -> str:
+    """The text from its header on, as wide as the lines below it."""
+    if len(sep) != 1:
+        return text
+    lines = text.splitlines(keepends=True)
+    above = _above_header(lines, sep)
+    if above:
+        notes.append(f"the first {above} lines of {path.name} are no header, and are left out")
+    lines = lines[above:]
+    rows = [row for row in csv.reader(lines[:_SAMPLE_LINES], delimiter=sep) if row]
+    width = len(rows[0])
+    if len(rows) > 1 and all(len(row) == width + 1 and not row[-1] for row in rows[1:]):
+        lines[0] = lines[0].rstrip("\r\n") + sep + "\n"  # every line but the first ends with a separator
+    return "".join(lines)
+
+
+def _above_header(lines: list[str], sep: str) -> int:
+    """How many lines there are above the header: a title and blanks, in one cell each."""
+    if any(mark in lines[0] for mark in _CANDIDATES):
+        return 0
+    for place, line in enumerate(lines[:20]):
+        row = next(csv.reader([line], delimiter=sep), [])
+        if len(row) > 1:
+            return 0 if all(is_number(cell.replace(",", ".")) for cell in row) else place
+    return 0
+
+
 def _first_between_marks(columns: list[Any]) -> str | None:
     """The first cell such as 1,234, which is a thousand or a bit more than one."""
     for column in columns:
@@ -217,6 +267,8 @@ def _read_json(path: Path, content: bytes) -> Any:
     try:
         if text.lstrip().startswith("["):
             records = json.loads(text)
+        elif (columns := _columns_of(text)) is not None:
+            return pd.DataFrame(columns)
         else:
             records = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
@@ -232,13 +284,26 @@ def _read_json(path: Path, content: bytes) -> Any:
     return pd.DataFrame(records)
 
 
+def _columns_of(text: str) -> Any:
+    """A single object with a list of cells for each column; None if it is something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(cells, list) for cells in found.values()):
+        return None
+    lengths = {len(cells) for cells in found.values()}
+    return found if len(lengths) == 1 else None
+
+
 def _read_excel(path: Path) -> Any:
     try:
         return pd.read_excel(path)
-    except ImportError as error:
+    except ImportError:
+        needs = {".xls": "xlrd", ".xlsb": "pyxlsb", ".ods": "odfpy"}.get(path.suffix.lower(), "openpyxl")
         raise TableError(
-            f"{path} is an Excel file, and reading it needs {error.name or 'openpyxl'}: pip install "
-            f"{error.name or 'openpyxl'}, or save it as CSV."
+            f"{path} is a spreadsheet, and reading it needs {needs}: pip install {needs}, or save it as "
+            "CSV."
         ) from None
 
 
@@ -271,8 +336,9 @@ def _separator(text: str) -> str:
     """The candidate that cuts the lines into the same number of pieces, and into most."""
     lines = [line for line in text.splitlines()[:_SAMPLE_LINES] if line.strip()]
     best, best_score = ",", (0.0, 0)
-    for sep in (",", ";", "\t", "|"):
-        widths = [len(row) for row in csv.reader(lines, delimiter=sep) if row]
+    for sep in _CANDIDATES:
+        below = lines[_above_header(lines, sep) :]
+        widths = [len(row) for row in csv.reader(below, delimiter=sep) if row]
         width = widths[0]
         # The header has no cells with marks or blanks in them: it says how many columns there are.
         score = (sum(count == width for count in widths) / len(widths), width)
@@ -285,14 +351,6 @@ def _separator(text: str) -> str:
     ):
         return r"\s+"
     return best
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _and(parts: list[str]) -> str:

@@ -38,7 +38,7 @@ td.number, th.number { font-variant-numeric: tabular-nums; text-align: right; wh
 .wide { overflow-x: auto; } .wide th { font-weight: 600; color: var(--quiet); }
 .wide td, .wide th { overflow-wrap: normal; } .facts th { min-width: 6rem; }
 .scores td:first-child { white-space: nowrap; } .scores td.note { min-width: 13rem; }
-.confusion th { white-space: nowrap; } .confusion td, .confusion th { padding: .3rem .7rem; }
+.rows td:first-child, .confusion th { white-space: nowrap; } .confusion td, .confusion th { padding: .3rem .7rem; }
 .confusion td.right { background: rgba(var(--right), calc(.55 * var(--share))); }
 .confusion td.wrong { background: rgba(var(--wrong), calc(.75 * var(--share))); }
 .bars { width: 100%; } .bars td.bar { width: 60%; min-width: 6rem; vertical-align: middle; }
@@ -47,6 +47,7 @@ figure { margin: 1rem 0; } img { max-width: 100%; height: auto; background: #fff
 figcaption, .note { color: var(--quiet); font-size: .9rem; }
 pre { background: var(--box); padding: .8rem; overflow-x: auto; font-size: .85rem; }
 @media (max-width: 40rem) {
+  .confusion td, .confusion th { padding: .3rem .35rem; font-size: .9rem; }
   .scores tr { display: grid; grid-template-columns: 1fr auto 5.5rem; }
   .scores td.note, .scores th.note { grid-column: 1 / -1; padding-top: 0; }
   .scores td:first-child { white-space: normal; } }

@@ -47,10 +47,14 @@ class About(NamedTuple):
         columns: Of each column of the table its name, what it is, and a remark.
         notes: What was met in the table, in sentences.
         classes: Names of the classes.
-        rows: What the rows are that are scored: "held out", "training" or "new"; None if not known.
+        rows: What the rows are that are scored: "held out", "out of fold", "training" or "new"; None if
+            not known.
         names: What each row is called.
         groups: From each column of the table to the columns of the inputs it became.
         baseline: Of the training targets.
+        predict: ``(inputs, rows) -> Predictive``, from inputs and their places among the rows of the
+            data, where it is not the model and the posterior that predict: such as members that have
+            not seen the row.
 
     Example:
         >>> import partialbayes as pb
@@ -66,6 +70,7 @@ class About(NamedTuple):
     names: Sequence[str] = ()
     groups: Mapping[str, Sequence[int]] = {}
     baseline: Baseline | None = None
+    predict: Callable[[Any, Any], Predictive] | None = None
 
 
 def report(
@@ -124,9 +129,13 @@ def report(
     inputs, targets = _checked(model, data, scale)
     total = len(targets)
     chosen = _evenly(total, rows)
-    look = partial(predict, model, posterior, target_scale=scale, chunks=Chunks(rows=256))
-    whole = look(inputs)
-    some = whole if len(chosen) == total else look(_at(inputs, chosen))
+
+    def by_model(inputs: Any, _: Any) -> Predictive:
+        return predict(model, posterior, inputs, target_scale=scale, chunks=Chunks(rows=256))
+
+    look = about.predict or by_model
+    whole = look(inputs, np.arange(total))
+    some = whole if len(chosen) == total else look(_at(inputs, chosen), chosen)
     second_stages = fitted.reports if isinstance(fitted, Fit) else ()
     scores = _evaluated(whole, targets)
     facts = {**about.facts, **{str(name): str(value) for name, value in (metadata or {}).items()}}
@@ -174,6 +183,7 @@ def _summary(
     """What there is to say in two sentences, and in red if the scores are of the training rows."""
     of = {
         "held out": f"{total} rows that were held out from training, to choose when to stop",
+        "out of fold": f"the {total} rows of training, each predicted by members that have not seen it",
         "training": f"the {total} rows that it was trained on",
         "new": f"{total} rows of another table",
     }.get(about.rows or "", f"{total} rows")
@@ -272,7 +282,7 @@ def _class_names(about: About, number: int) -> list[str]:
 
 
 def _importance(
-    look: Callable[..., Predictive], inputs: Any, targets: Any, about: About
+    look: Callable[[Any, Any], Predictive], inputs: Any, targets: Any, about: About
 ) -> Iterator[str]:
     """By how much the NLPD rises when a column is shuffled among the rows."""
     if not (hasattr(inputs, "shape") and len(inputs.shape) == 2 and len(targets) >= _FEWEST_ROWS):
@@ -285,11 +295,11 @@ def _importance(
     random = np.random.default_rng(0)
     risen = {}
     try:
-        before = float(metrics.nlpd(look(rows), observed))
+        before = float(metrics.nlpd(look(rows, chosen), observed))
         for name, places in groups.items():
             shuffled = rows.copy()
             shuffled[:, list(places)] = rows[random.permutation(len(rows))][:, list(places)]
-            risen[name] = float(metrics.nlpd(look(shuffled), observed)) - before
+            risen[name] = float(metrics.nlpd(look(shuffled, chosen), observed)) - before
     except ValueError:  # a likelihood that cannot score these
         return
     largest = max(*risen.values(), 1e-9)
@@ -349,7 +359,7 @@ def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About
             for row in order
         ]
     yield "<h2>The rows it is least sure of</h2>"
-    yield _grid(head, lines, numbers=(1, 2, 3))
+    yield _grid(head, lines, numbers=(1, 2, 3), style="rows")
 
 
 def _findings(

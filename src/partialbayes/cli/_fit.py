@@ -1,0 +1,252 @@
+"""The command that trains on a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partialbayes.cli._files import (
+    FEWEST_HELD_OUT,
+    digest,
+    note,
+    number_labels,
+    read,
+    require_writable,
+    without_target,
+)
+from partialbayes.cli._terminal import clear_status, on_terminal, status, tell
+from partialbayes.errors import CheckpointError, TableError
+
+_FEW_ROWS = 20
+
+
+def fit(command: Any) -> int:
+    """Train on a table and save the model."""
+    from partialbayes.estimators._learn import learn
+    from partialbayes.estimators._methods import CROSSFIT, require_method
+    from partialbayes.estimators._target import learn_target, targets_of
+    from partialbayes.io._model_folder import require_free
+
+    require_method(command.method)
+    if command.resume and command.method == CROSSFIT:
+        raise CheckpointError(
+            f"--resume: {CROSSFIT} writes no checkpoint, so that there is nothing to resume; train anew."
+        )
+    checkpoint = command.out.with_name(command.out.name + ".checkpoint")
+    goes_on = command.resume and checkpoint.exists()  # what Ctrl-C wrote may be replaced
+    require_free(command.out, overwrite=command.overwrite or goes_on, remedy="--overwrite")
+    require_writable(command.out)
+    if checkpoint.exists() and not command.resume:
+        raise CheckpointError(
+            f"there is an unfinished run at {checkpoint}: go on with it by --resume, or remove it."
+        )
+    table = read(command, command.table)
+    decimal = table.decimal
+    with status("looking at the columns"):
+        target = learn_target(table.frame, command.target, command.task, decimal)
+        rows, targets = targets_of(table.frame, target, decimal)
+        frame = table.frame.iloc[rows]
+        schema = learn(
+            frame,
+            skip=[target.name],
+            categorical=command.categorical,
+            columns=command.columns or None,
+            drop=command.drop,
+            decimal=decimal,
+        )
+    log_targets, why_log = _wants_log(command, target, targets)
+    without = without_target(table.frame, rows, target)
+    for sentence in (*table.notes, *without, *target.notes, *schema.notes, *_few(len(rows))):
+        note(sentence)
+    note(f"{target.task}, because {target.why}; --task says otherwise" if target.why else "")
+    note(why_log)
+    estimator = _estimator(command, target, log_targets)
+    used, inputs = len(schema.used), len(schema.features(one_hot=True))
+    tell(
+        f"{len(rows)} rows, {used} column{'s' * (used != 1)} ({inputs} input{'s' * (inputs != 1)} after "
+        f"encoding); training by {command.method}."
+    )
+    _train(estimator, frame, targets, schema, checkpoint, command.resume)
+    stopped = estimator.interrupted_
+    if stopped and estimator.history_.best_step == 0:
+        sys.stderr.write(
+            "partialbayes: stopped before there was a model"
+            + ("" if command.method == CROSSFIT else f"; go on by --resume ({checkpoint} has it all)")
+            + "\n"
+        )
+        return 130
+    notes = _notes_of(command, estimator, target, rows, targets, log_targets)
+    estimator.save(command.out, overwrite=command.overwrite or goes_on, notes=notes)
+    if stopped:
+        more = "" if command.method == CROSSFIT else " --resume goes on from where it stopped."
+        sys.stderr.write(
+            f"partialbayes: stopped; the best model so far, of step {estimator.history_.best_step}, is "
+            f"in {command.out}.{more}\n"
+        )
+        return 130
+    checkpoint.unlink(missing_ok=True)
+    _tell_of_training(estimator, command.out, frame, targets, notes)
+    return 0
+
+
+def _few(rows: int) -> list[str]:
+    if rows >= _FEW_ROWS:
+        return []
+    return [f"{rows} rows are very few: there is next to nothing to learn from, or to check it by"]
+
+
+def _wants_log(command: Any, target: Any, targets: Any) -> tuple[bool, str]:
+    """Whether to train on logarithms, and the sentence about it."""
+    if target.task == "classification":
+        return False, ""
+    if command.log_targets is not None:
+        if command.log_targets and np.min(targets) <= 0:
+            raise TableError(f"--log-targets: {target.name} is not positive in every row.")
+        return command.log_targets, ""
+    if np.min(targets) <= 0 or _skewness(targets) < 1.0:
+        return False, ""
+    if abs(_skewness(np.log(targets))) > 0.5 * _skewness(targets):
+        return False, ""
+    return True, (
+        f"{target.name} is positive and has a long tail, so that its logarithm is learned and no "
+        "interval reaches below zero; --log-targets False says otherwise"
+    )
+
+
+def _skewness(values: Any) -> float:
+    centered = values - np.mean(values)
+    spread = np.std(values)
+    return float(np.mean(centered**3) / spread**3) if spread > 0 else 0.0
+
+
+def _estimator(command: Any, target: Any, log_targets: bool) -> Any:
+    from partialbayes.cli._options import estimator_options
+    from partialbayes.estimators import _estimators as estimators
+
+    kind = (
+        estimators.PartialBNNRegressor
+        if target.task == "regression"
+        else estimators.PartialBNNClassifier
+    )
+    settings = {name: getattr(command, name) for name in estimator_options()}
+    settings["log_targets"] = log_targets
+    return kind(**settings, random_state=command.seed, verbose=on_terminal())
+
+
+def _train(
+    estimator: Any, frame: Any, targets: Any, schema: Any, checkpoint: Path, resume: bool
+) -> None:
+    from partialbayes._engine.settings import Run
+
+    names = [column.name for column in schema.used]
+    doing = "compiling the training program, which takes some seconds at the first time"
+    if not on_terminal():
+        tell(f"{doing}.")
+    with status(doing):
+        run = Run(
+            checkpoint=checkpoint,
+            resume=resume,
+            callbacks=[_first_look()] if on_terminal() else [_lines()],
+            on_interrupt="return",
+        )
+        estimator.fit(frame[names], targets, schema=schema, run=run)
+
+
+def _first_look() -> Callable[[Any], None]:
+    """A callback that takes the status away once there is a bar."""
+    seen = False
+
+    def callback(progress: Any) -> None:
+        nonlocal seen
+        if not seen:
+            seen = True
+            clear_status()
+
+    return callback
+
+
+def _lines() -> Callable[[Any], None]:
+    """A callback that says now and then how far training is."""
+    told = 0.0
+
+    def callback(progress: Any) -> None:
+        nonlocal told
+        done = progress.begin + len(next(iter(progress.infos.values())))
+        if done / progress.num_steps >= told + 0.25 or done == progress.num_steps:
+            told = done / progress.num_steps
+            tell(f"step {done} of {progress.num_steps}")
+
+    return callback
+
+
+def _notes_of(
+    command: Any, estimator: Any, target: Any, rows: Any, targets: Any, log_targets: bool
+) -> dict[str, Any]:
+    """What is to be known about the training, as JSON can hold it."""
+    from partialbayes.reporting._baseline import Baseline
+
+    numbered = (
+        targets if target.task == "regression" else number_labels(targets, estimator.classes_, target)
+    )
+    baseline = (
+        Baseline.of_numbers(targets, log_targets)
+        if target.task == "regression"
+        else Baseline.of_classes(numbered, len(estimator.classes_))
+    )
+    held_out = _held_out(estimator, numbered)
+    return {
+        "target": target._asdict(),
+        "data": str(command.table.resolve()),
+        "digest": digest(command.table),
+        "rows": len(rows),
+        "held_out": [] if held_out is None else rows[held_out].tolist(),
+        "baseline": baseline._asdict(),
+        "seed": command.seed,
+        "when": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+
+
+def _held_out(estimator: Any, targets: Any) -> Any:
+    """Rows that the whole model has not seen; None if there are none, as where it is cross-fitted."""
+    return None if estimator._is_crossfit() else estimator._divide(targets, estimator._seed)[1]
+
+
+def _tell_of_training(
+    estimator: Any, out: Path, frame: Any, targets: Any, notes: Mapping[str, Any]
+) -> None:
+    from partialbayes import metrics
+    from partialbayes.reporting._html import short
+
+    split = estimator.model_.split
+    total = sum(leaf.size for leaf in split.leaves)
+    tell(f"{split.dim} of {total} weights are random.")
+    history = estimator.history_
+    if len(history.validation_nlpd) and not estimator._is_crossfit():
+        steps = len(history.metrics["loss"])
+        tell(f"{steps} steps; the best posterior was that after step {history.best_step}.")
+    is_classifier = hasattr(estimator, "classes_")
+    numbered = number_labels(targets, estimator.classes_, None) if is_classifier else targets
+    held_out = _held_out(estimator, numbered)
+    if estimator._is_crossfit() and estimator.oof_predictive_ is not None:
+        what = "accuracy" if is_classifier else "R²"
+        tell(f"on all rows, each by members that have not seen it: {what} {estimator.oof_score_:.3f}.")
+    if held_out is not None and len(held_out) >= FEWEST_HELD_OUT:
+        with status("scoring the rows held out"):
+            scores = metrics.evaluate(
+                estimator.predictive(frame[list(estimator.feature_names_in_)].iloc[held_out]),
+                numbered[held_out],
+            )
+        told = (
+            f"accuracy {scores['accuracy']:.3f}, NLPD {short(scores['nlpd'])}"
+            if is_classifier
+            else f"R² {scores['r2']:.3f}, RMSE {short(scores['rmse'])}, CRPS {short(scores['crps'])}, "
+            f"NLPD {short(scores['nlpd'])}, {100 * scores['coverage']:.0f} % inside their 90 % "
+            "intervals"
+        )
+        tell(f"on the {len(held_out)} rows held out to choose it: {told}.")
+    tell(f"the model is in {out}.")

@@ -1,0 +1,104 @@
+"""The command that writes a page on a model."""
+
+from __future__ import annotations
+
+import contextlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from partialbayes.cli._files import Loaded, load, require_writable, rows_of
+from partialbayes.cli._terminal import status, tell
+from partialbayes.errors import TableError
+
+
+def report(command: Any) -> int:
+    """Write the page on a model."""
+    import partialbayes
+    from partialbayes.reporting._report import About
+
+    loaded = load(command.model)
+    require_writable(command.out)
+    path = command.table or Path(loaded.notes["data"])
+    if command.table is None and not path.is_file():
+        raise TableError(f"the training table {path} is not there any more; name a table to score on.")
+    rows = rows_of(command, loaded, path, with_targets=True)
+    estimator, schema = loaded.estimator, loaded.estimator.schema_
+    from partialbayes.reporting._baseline import Baseline
+
+    about = About(
+        target=loaded.target.name,
+        facts=_facts(command, loaded, path),
+        columns=[_in_words(column) for column in schema.columns],
+        notes=rows.notes,
+        classes=[str(label) for label in getattr(estimator, "classes_", ())],
+        rows=rows.are,
+        names=_names_of(rows.frame, schema.ids),
+        groups=_groups(schema),
+        baseline=Baseline(**loaded.notes["baseline"]),
+        predict=rows.predict,
+    )
+    with status("writing the report"):
+        partialbayes.report(
+            estimator.model_,
+            estimator.posterior_,
+            (rows.encoded.values, rows.targets),
+            command.out,
+            history=getattr(estimator, "history_", None),
+            target_scale=estimator.target_scale_,
+            title=f"{loaded.target.name}, by {estimator.method}",
+            about=about,
+        )
+    tell(f"the report is in {command.out}.")
+    return 0
+
+
+def _facts(command: Any, loaded: Loaded, path: Path) -> dict[str, str]:
+    notes, estimator = loaded.notes, loaded.estimator
+    facts = {
+        "trained on": f"{notes['rows']} rows of {Path(notes['data']).name}",
+        "trained at": notes["when"].replace("T", " "),
+        "version": f"partialbayes {version('partialbayes')}",
+        "seed": str(notes["seed"]),
+        "method": str(estimator.method),
+        "scored on": path.name,
+    }
+    with contextlib.suppress(AttributeError):
+        if bool(estimator.target_scale_.log):
+            facts["target"] = (
+                f"the logarithm of {loaded.target.name} was learned; all here is in its own units"
+            )
+    return facts
+
+
+def _in_words(column: Any) -> tuple[str, str, str]:
+    """A column's name, what it is, and what else is to be said of it."""
+    if column.kind == "dropped":
+        return column.name, "left out", column.why
+    said = []
+    if column.kind == "category":
+        said.append(f"{len(column.levels)} levels")
+        said += ["and rare ones"] if column.has_rare else []
+    if column.units and column.kind == "number":
+        said.append(f"in {column.units[0]}")
+    if column.kind == "date":
+        said.append(", ".join(column.parts))
+    if column.has_gaps:
+        said.append("with gaps")
+    return column.name, column.kind, "; ".join(said)
+
+
+def _groups(schema: Any) -> dict[str, list[int]]:
+    """From each column of the table to its inputs."""
+    found: dict[str, list[int]] = {}
+    for place, feature in enumerate(schema.features(one_hot=True)):
+        found.setdefault(feature.source, []).append(place)
+    return found
+
+
+def _names_of(frame: Any, ids: Any) -> list[str]:
+    """What each row is called: its identifier, or its number in the file."""
+    there = [name for name in ids if name in frame.columns]
+    if there:
+        return [str(value) for value in frame[there[-1]]]
+    return [f"row {int(place) + 1}" for place in frame.index]
