@@ -776,11 +776,13 @@ class LaplaceReport(NamedTuple):
         log_evidence: Laplace's approximation of log p(y; ψ).
         clipped: In how many directions the curvature was below the prior's, and taken for it.
         gradient_norm: Length of the gradient at the mode, in units of the prior.
+        acceptance: Mean acceptance of the last of ``num_moves``; 1 without them.
     """
 
     log_evidence: Float[Array, "..."]
     clipped: Int[Array, "..."]
     gradient_norm: Float[Array, "..."]
+    acceptance: Float[Array, "..."]
 
 
 class ImportanceReport(NamedTuple):
