@@ -149,12 +149,15 @@ def bayesian(*dense, **options):
             network = pb.networks.low_rank(network, dense, 4)
         result = pb.bayesianize(network, train, validation=choose, **options)
         inside, outside = result.predict(test[0]), result.predict(away)
+        features = [result.trunk.features(x)[0] for x in (train[0], test[0], away)]
+        density = pb.metrics.feature_density(features[0], train[1])
         found = scores(
             np.asarray(inside.probabilities),
             test[1],
             np.asarray(outside.probabilities),
             information=(inside.mutual_information, outside.mutual_information),
             energy=(pb.metrics.energy(inside), pb.metrics.energy(outside)),
+            density=[density(one) for one in features[1:]],
             strangeness=(result.strangeness(test[0]), result.strangeness(away)),
         )
         return found | {"width": result.width, "temperature": result.temperature}

@@ -110,7 +110,7 @@ def feature_density(
     return uncertainty
 
 
-def combined(*known: Float[AnyArray, " row"]) -> Callable[..., Float[np.ndarray, " example"]]:
+def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, " example"]]:
     """Several uncertainties as one, −Σ_k log p_k, by Fisher's method.
 
     p_k is the share of known inputs that look at least as strange by the k-th uncertainty, so that units
