@@ -57,12 +57,17 @@ test: $(DEV)   ## the tests, without the slow statistical ones
 test-all: $(DEV)  ## every test, the slow ones too
 	$(BIN)/python -m pytest $(SPREAD) -m ""
 
-test-torch: $(DEV)  ## the tests of PyTorch and Keras networks, in an environment of their own
-	test -d $(VENV)-torch || $(PYTHON) -m venv $(VENV)-torch
-	$(VENV)-torch/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
-	$(VENV)-torch/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	$(VENV)-torch/bin/python -m pip install --quiet -r requirements-torch.txt -r requirements-keras.txt
-	$(VENV)-torch/bin/python -m pytest -m "" tests/networks tests/test_guides.py -k "torch or keras or laplace"
+TORCH := $(VENV)-torch
+
+$(TORCH)/.made: requirements.lock requirements-torch.txt requirements-keras.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.txt -r requirements-keras.txt
+	@touch $@
+
+test-torch: $(TORCH)/.made ## the tests of PyTorch and Keras networks, in an environment of their own
+	$(TORCH)/bin/python -m pytest -m "" tests/networks tests/test_guides.py -k "torch or keras or laplace or bridges"
 
 docs: $(DEV)   ## the site, to docs/_build/html/index.html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -85,6 +85,13 @@ def main(wanted: list[str]) -> None:
     def one_call():
         result = pb.bayesianize(network, train, validation=validation)
         print(f"width {result.width:.3f}, temperature {result.temperature:.3f}, {result.widths}")
+        features = [result.trunk.features(x)[0] for x in (train[0], test[0], turned)]
+        density = pb.metrics.feature_density(features[0], train[1])
+        for name, pair in (
+            ("density of features", [density(one) for one in features[1:]]),
+            ("strangeness", [result.strangeness(x) for x in (test[0], turned)]),
+        ):
+            print(f"AUROC, {name} {float(pb.metrics.auroc(*pair)):.3f}")
         return result.model, result.posterior
 
     walk, forget = pb.kernels.random_walk(0.01), pb.kernels.forgetting("diagonal")
@@ -115,6 +122,7 @@ def main(wanted: list[str]) -> None:
             "ECE": pb.metrics.expected_calibration_error(usual, test[1]),
             "AUROC, entropy": pb.metrics.auroc(usual.entropy, strange.entropy),
             "mutual information": pb.metrics.auroc(usual.mutual_information, strange.mutual_information),
+            "energy": pb.metrics.auroc(pb.metrics.energy(usual), pb.metrics.energy(strange)),
         }
         line = ", ".join(f"{key} {float(value):.3f}" for key, value in scores.items())
         print(f"{name:42s} {line}, {seconds:.0f} s", flush=True)

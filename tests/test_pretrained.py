@@ -8,6 +8,8 @@ from flax import nnx
 
 import partialbayes as pb
 from partialbayes.errors import DepartureWarning
+from partialbayes.pretrained._bayesianize import _is_linear
+from partialbayes.pretrained._choice import widest_of_the_best
 
 RNG = np.random.default_rng(0)
 
@@ -83,7 +85,9 @@ def test_one_call_compares_with_the_network_as_it_was_and_keeps_the_trunk():
     result = pb.bayesianize(NETWORK, (X, LABELS), sampler=LAPLACE, outside=10.0 * X, widths=(0.1, 0.5))
     assert set(result.before) < set(result.after)
     assert {"nlpd", "accuracy", "ece", "auroc_entropy"} <= set(result.before)
-    assert "auroc_mutual_information" in result.after
+    assert {"auroc_mutual_information", "auroc_strangeness"} <= set(result.after)
+    far = result.strangeness(np.array([[0.0, 9.0], [1.0, 0.0]]))
+    assert far[0] > far[1]  # no class claims the one, and its features are unlikely
     assert len(result.widths) == 2
     assert result.width in result.widths
     own = pb.predict(result.model, result.posterior, X).probabilities
@@ -91,6 +95,31 @@ def test_one_call_compares_with_the_network_as_it_was_and_keeps_the_trunk():
     np.testing.assert_array_equal(result.model.split.frozen["trunk"], WEIGHTS["trunk"])
     np.testing.assert_allclose(result.departure.nlpd_after, result.after["nlpd"], rtol=1e-4)
     assert "as it was" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": (X, LABELS[:-1])}, "data has 120 rows of inputs, but its targets"),
+        ({"validation": (X[:1], LABELS[:1])}, "validation has 1 row"),
+        ({"data": (X[:2], LABELS[:2])}, "too few to hold some out"),
+        ({"stochastic": "tail"}, "stochastic"),
+    ],
+)
+def test_errors_say_what_to_do(changes, message):
+    with pytest.raises(ValueError, match=message):
+        pb.bayesianize(NETWORK, **({"data": (X, LABELS), "sampler": LAPLACE} | changes))
+
+
+def test_a_linear_head_is_sampled_by_moves_from_its_gaussian_and_others_by_chains():
+    def bent(params, x):
+        return jnp.tanh(x @ params["trunk"]) @ params["head"]
+
+    for apply, stochastic, linear in ((bent, "head", True), (bent, "trunk", False)):
+        model = pb.partial_bnn(pb.from_params(WEIGHTS, apply), stochastic, pb.categorical())
+        start = pb.training.pretrained_posterior(model._replace(pretrained=True))
+        head = pb.model.split_trunk(model, X)
+        assert _is_linear(head.head, start, head.features(X)) is linear
 
 
 def test_a_network_that_gets_worse_is_warned_of():
@@ -119,9 +148,7 @@ def test_training_keeps_the_width_and_the_likelihood_and_starts_from_the_weights
 
 
 def test_widths_the_data_cannot_tell_apart_give_the_widest():
-    from partialbayes.pretrained import _widest_of_the_best
-
     noise = RNG.normal(size=1000)
     ends = [noise, noise + 0.01 * RNG.normal(size=1000), noise + 0.0001, noise - 1.0]
-    assert _widest_of_the_best(ends) == 2
-    assert _widest_of_the_best([noise, noise - 0.1]) == 0
+    assert widest_of_the_best(ends) == 2
+    assert widest_of_the_best([noise, noise - 0.1]) == 0

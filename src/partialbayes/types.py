@@ -821,11 +821,13 @@ class LaplaceReport(NamedTuple):
         log_evidence: Laplace's approximation of log p(y; ψ).
         clipped: Number of directions in which the curvature was below the prior's and replaced by it.
         gradient_norm: Length of the gradient at the mode, in units of the prior.
+        acceptance: Mean acceptance of the last of ``num_moves``; 1 without them.
     """
 
     log_evidence: Float[Array, "..."]
     clipped: Int[Array, "..."]
     gradient_norm: Float[Array, "..."]
+    acceptance: Float[Array, "..."]
 
 
 class ImportanceReport(NamedTuple):

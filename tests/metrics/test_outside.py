@@ -46,7 +46,7 @@ def test_density_of_features_is_that_of_the_normal_laws():
     assert found[2] > found[0] + 5.0
 
 
-def test_energy_is_the_mean_over_particles():
+def test_energy_is_that_of_the_mean_logits():
     network = pb.types.Network(lambda key: {"w": jnp.zeros((1, 3))}, lambda p, x: x @ p["w"])
     model = pb.partial_bnn(network, "w", pb.categorical())
     values = jnp.asarray(RNG.normal(size=(2, 3)), jnp.float32)
@@ -54,11 +54,23 @@ def test_energy_is_the_mean_over_particles():
     psi = model.init(jax.random.key(0)).psi
     posterior = pb.types.Posterior(psi, pb.types.Particles(values, log_weights))
     found = pb.metrics.energy(pb.predict(model, posterior, jnp.array([[1.0], [2.0]])))
-    each = np.log(np.exp(np.asarray(values)[:, None] * np.array([[1.0], [2.0]])).sum(-1))
-    np.testing.assert_allclose(found, -(0.25 * each[0] + 0.75 * each[1]), rtol=1e-5)
+    mean = 0.25 * np.asarray(values)[0] + 0.75 * np.asarray(values)[1]
+    wanted = -np.log(np.exp(mean * np.array([[1.0], [2.0]])).sum(-1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
     numbers = pb.partial_bnn(network, "w", pb.gaussian())
     with pytest.raises(ValueError, match="class logits"):
         pb.metrics.energy(pb.predict(numbers, posterior, jnp.ones((1, 1))))
+
+
+def test_combined_adds_the_logarithms_of_tail_probabilities():
+    strangeness = pb.metrics.combined(np.array([3.0, 1.0, 2.0]), 10.0 * np.arange(4.0))
+    found = strangeness(np.array([2.0, 9.0, -9.0]), np.array([15.0, -1.0, 99.0]))
+    wanted = -np.log([[3 / 4, 1 / 4, 1.0], [3 / 5, 1.0, 1 / 5]]).sum(0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    with pytest.raises(ValueError, match="1 uncertainties are given, where 2"):
+        strangeness(np.ones(2))
+    with pytest.raises(ValueError, match="known is empty"):
+        pb.metrics.combined()
 
 
 @pytest.mark.parametrize("name", ["aupr", "fpr95", "risk_coverage"])

@@ -10,6 +10,7 @@ import partialbayes as pb
 from partialbayes.model._batch import full_batch, pad_to
 from partialbayes.samplers._chains import chain_report, evenly_spaced, starting_points
 from partialbayes.samplers._laplace import gauss_newton
+from partialbayes.samplers._whitened import hamiltonian_moves
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -152,6 +153,15 @@ def test_rows_that_do_not_count_have_no_curvature():
     found = jax.jit(lambda phi: gauss_newton(ORACLE.model, psi, padded, phi)(jnp.ones(3)))(jnp.zeros(3))
     features = np.asarray(ORACLE.features(psi))
     np.testing.assert_allclose(found, features.T @ features.sum(axis=1) / 0.25, rtol=1e-4)
+
+
+def test_moves_take_draws_of_a_wrong_gaussian_to_the_target():
+    starts = jax.random.normal(jax.random.key(0), (2000, 3))
+    target = lambda u: -0.5 * jnp.square((u - 0.5) / 0.7).sum()  # noqa: E731
+    values, acceptance = hamiltonian_moves(jax.random.key(1), target, starts, 10)
+    np.testing.assert_allclose(values.mean(0), 0.5, atol=4 * 0.7 / 2000**0.5)
+    np.testing.assert_allclose(values.std(0), 0.7, atol=4 * 0.7 / 4000**0.5)
+    assert acceptance > 0.6
 
 
 def test_diagonal_laplace_has_the_variances_of_the_conditionals():

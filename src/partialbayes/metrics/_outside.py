@@ -22,9 +22,10 @@ from partialbayes.types import Scalar
 
 
 def energy(predictive: Predictive) -> Float[Array, " example"]:
-    """Free energy −log Σ_c e^{f_c} of the class logits f, averaged over particles.
+    """Free energy −log Σ_c e^{f_c} of the class logits f, their mean over particles.
 
-    High where every logit is low: no class claims the input. It needs one label per example.
+    High where every logit is low: no class claims the input. The mean over particles comes first: that
+    of the energies themselves falls as particles disagree. It needs one label per example.
 
     Args:
         predictive: From `predict`, of classes.
@@ -47,7 +48,7 @@ def energy(predictive: Predictive) -> Float[Array, " example"]:
     if logits.ndim == 2:  # one logit: the log-odds of class one
         logits = 0.5 * jnp.stack([-logits, logits], axis=-1)
     weights = jnp.exp(posterior.particles.log_weights.ravel())
-    return -jnp.tensordot(weights, jax.nn.logsumexp(logits, axis=-1), 1)
+    return -jax.nn.logsumexp(jnp.tensordot(weights, logits, 1), axis=-1)
 
 
 def feature_density(
@@ -105,6 +106,47 @@ def feature_density(
         highest = terms.max(axis=1, keepdims=True)
         log_density = highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
         return 0.5 * (log_determinant + width * np.log(2.0 * np.pi)) - log_density
+
+    return uncertainty
+
+
+def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, " example"]]:
+    """Several uncertainties as one, −Σ_k log p_k, by Fisher's method.
+
+    p_k is the share of known inputs that look at least as strange by the k-th uncertainty, so that units
+    do not matter, and an input that is strange by one of them is strange.
+
+    Args:
+        known: Each uncertainty of usual inputs that were not trained on.
+
+    Returns:
+        A function of the same number of uncertainties, of other inputs.
+
+    Raises:
+        ValueError: An uncertainty has not one number per input; or the function gets another number of
+            them.
+
+    Example:
+        >>> import numpy as np, partialbayes as pb
+        >>> rng = np.random.default_rng(0)
+        >>> strangeness = pb.metrics.combined(rng.normal(size=99), rng.normal(size=99))
+        >>> strangeness(np.array([-9.0, 9.0]), np.array([-9.0, -9.0])).round(2)
+        array([0.  , 4.61])
+    """
+    if not known:
+        raise ValueError("known is empty; give at least one uncertainty of usual inputs.")
+    sorted_ones = [np.asarray(_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
+
+    def uncertainty(*others: Any) -> Float[np.ndarray, " example"]:
+        if len(others) != len(sorted_ones):
+            raise ValueError(
+                f"{len(others)} uncertainties are given, where {len(sorted_ones)} of usual inputs were."
+            )
+        total = np.zeros(len(others[0]))
+        for usual, values in zip(sorted_ones, others, strict=True):
+            above = len(usual) - np.searchsorted(usual, np.asarray(values), side="left")
+            total -= np.log((above + 1) / (len(usual) + 1))
+        return total
 
     return uncertainty
 

@@ -13,7 +13,8 @@ included, has no Gaussian of its own: there the prior's variance is used, and th
 
 Where the outputs are far from linear in φ (a hidden layer, few data) draws of this Gaussian leave
 the bent region where the posterior is, and predict worse than the mode: use it on a last layer, or
-a sampler of chains.
+a sampler of chains. ``num_moves`` corrects draws where the Gaussian is not far off: HMC moves each of
+them, in the coordinates in which the Gaussian is N(0, I).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from jaxtyping import Array, Float, PyTree
 from partialbayes._utils.checks import require_positive_int
 from partialbayes._utils.jaxprs import partially_evaluate
 from partialbayes.samplers._target import log_joint, prior_scale
+from partialbayes.samplers._whitened import hamiltonian_moves
 from partialbayes.types import (
     Batch,
     LaplaceReport,
@@ -56,6 +58,7 @@ def laplace(
     curvature: str = "gauss-newton",
     num_particles: int = 1000,
     num_steps: int = 200,
+    num_moves: int = 0,
 ) -> Sampler:
     """Draw φ from the Gaussian at the mode of its posterior.
 
@@ -68,6 +71,8 @@ def laplace(
         curvature: "gauss-newton" or "hessian", of the negative log-likelihood.
         num_particles: How many draws make the posterior.
         num_steps: L-BFGS steps toward the mode; stochastic training stops short of it.
+        num_moves: Moves of HMC that take every draw from the Gaussian toward the posterior itself; 10
+            do where the outputs are linear in φ. With 0 the draws are the Gaussian's.
 
     Raises:
         ValueError: ``covariance`` or ``curvature`` is neither of the two, or a count not a whole
@@ -89,6 +94,8 @@ def laplace(
         raise ValueError(f"covariance must be 'full' or 'diagonal', not {covariance!r}.")
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
     require_positive_int("num_steps", num_steps, "for example num_steps=200.")
+    if num_moves:
+        require_positive_int("num_moves", num_moves, "for example num_moves=10, or 0 for none.")
 
     def sampler(
         key: PRNGKey, model: Model, posterior: Posterior, batch: Batch
@@ -106,18 +113,27 @@ def laplace(
         def product(vector: Phi) -> Phi:
             return scale * (likelihood_product(scale * vector) + prior_product(scale * vector))
 
-        noise = jax.random.normal(key, (num_particles, mode.shape[0]), mode.dtype)
+        key_noise, key_moves = jax.random.split(key) if num_moves else (key, key)
+        noise = jax.random.normal(key_noise, (num_particles, mode.shape[0]), mode.dtype)
         if covariance == "full":
             precision = _columns(product, mode)
             eigenvalues, directions = jnp.linalg.eigh(0.5 * (precision + precision.T))
         else:
             eigenvalues, directions = _diagonal(product, mode), None
         kept = jnp.maximum(eigenvalues, 1.0)
-        whitened = noise / jnp.sqrt(kept)[None, :]
-        offsets = whitened if directions is None else whitened @ directions.T
-        particles = Particles(
-            mode[None, :] + scale[None, :] * offsets, uniform_log_weights(num_particles)
-        )
+
+        def from_noise(noise: Float[Array, "*draw dim"]) -> Float[Array, "*draw dim"]:
+            offsets = noise / jnp.sqrt(kept)
+            offsets = offsets if directions is None else offsets @ directions.T
+            return mode + scale * offsets
+
+        if num_moves:
+            noise, acceptance = hamiltonian_moves(
+                key_moves, lambda one: log_density(from_noise(one)), noise, num_moves
+            )
+        else:
+            acceptance = jnp.ones((), mode.dtype)
+        particles = Particles(jax.vmap(from_noise)(noise), uniform_log_weights(num_particles))
         log_determinant = jnp.sum(jnp.log(kept)) - 2.0 * jnp.sum(jnp.log(scale))
         dim = mode.shape[0]
         report = LaplaceReport(
@@ -125,6 +141,7 @@ def laplace(
             # Rounding may leave a direction the data say nothing about just below one.
             clipped=jnp.sum(eigenvalues < 1.0 - 1e-3),
             gradient_norm=jnp.linalg.norm(scale * gradient),
+            acceptance=acceptance,
         )
         return Posterior(psi, particles), report
 

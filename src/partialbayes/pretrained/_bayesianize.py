@@ -1,0 +1,288 @@
+"""The one call: a prior around the trained weights, of a width that held-out rows choose.
+
+The width is the widest whose predictions on held-out rows are as good as the best found, to within a
+standard error. Everything before the random weights runs once for each row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from partialbayes import networks
+from partialbayes._engine.departure import compare, score, worse
+from partialbayes._engine.sources import data_source
+from partialbayes._utils.checks import (
+    as_key,
+    require_instance,
+    require_positive,
+    require_positive_int,
+    require_probability,
+)
+from partialbayes.algorithms._combinators import at_weights
+from partialbayes.errors import DepartureWarning
+from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.model._batch import as_batch
+from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.model._trunk import Trunk, split_trunk
+from partialbayes.networks._factors import product_weights
+from partialbayes.parameters import learned
+from partialbayes.pretrained._choice import calibrated, log_densities, widest_of_the_best
+from partialbayes.pretrained._fixed import train_at
+from partialbayes.pretrained._result import Bayesianized, scores_of
+from partialbayes.pretrained._rows import Rows, divide_rows
+from partialbayes.pretrained._strangeness import strangeness
+from partialbayes.priors import centered_on
+from partialbayes.samplers import adapted, hmc, laplace
+from partialbayes.subsets._select import Selection, output_layer
+from partialbayes.training._second_stage import second_stage
+from partialbayes.types import Algorithm, Likelihood, Model, Network, Posterior, Report, Sampler, Seed
+
+WIDTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
+_LARGEST_FACTORED = 2000  # random weights whose full covariance is cheap
+
+
+def bayesianize(
+    network: Network,
+    data: tuple[PyTree, Any],
+    *,
+    validation: tuple[PyTree, Any] | None = None,
+    stochastic: Selection = "head",
+    likelihood: Likelihood | None = None,
+    freeze: Selection | None = "**",
+    width: float | None = None,
+    widths: Sequence[float] = WIDTHS,
+    sampler: Sampler | None = None,
+    train: Callable[[Model], Algorithm] | None = None,
+    epochs: int = 10,
+    batch_size: int | None = None,
+    outside: PyTree = None,
+    cache: str | Path | None = None,
+    rank: int = 4,
+    share: float = 0.2,
+    rows: int = 256,
+    key: Seed = 0,
+) -> Bayesianized:
+    """Make part of a trained network random, and say what that did to its predictions.
+
+    Args:
+        network: The trained network, from any adapter.
+        data: ``(inputs, targets)``, usually what it was trained on.
+        validation: Rows that the network was not trained on. Half of them choose the prior's width and
+            calibrate; the other half are for the comparison. By default a share of ``data`` is held out,
+            which flatters a network that was trained on them: pass others where you have them.
+        stochastic: Which weights are random: "head" for the layer that the network defines last;
+            "low_rank" or "rank_one" for factors added to its kernels; or a glob, several, a predicate, a
+            `Subset`.
+        likelihood: How targets are distributed; by default categorical (or Bernoulli, for one output)
+            for whole numbers, Gaussian for others, both with what calibrates them.
+        freeze: Which of the other weights stay as they are; all by default.
+        width: The prior's standard deviation; by default it is found.
+        widths: Those to try, in units of the random weights' root mean square.
+        sampler: How φ is sampled, all the data at once. By default draws of Laplace's Gaussian,
+            corrected by HMC, where the outputs are linear in at most 2,000 random weights, and HMC of
+            tuned step size elsewhere.
+        train: ``model -> algorithm`` to train by, such as ``lambda model: pb.ohsmc(model)``, once for
+            each width; by default φ is only sampled, and nothing is trained.
+        epochs: Of ``train``.
+        batch_size: Of ``train``.
+        outside: Inputs from elsewhere, to report how well the posterior tells them apart.
+        cache: A folder to keep features in, as memory maps. With ``train`` the features are read batch
+            by batch: they need not fit into memory.
+        rank: Of "low_rank".
+        share: Of ``data`` to hold out where there is no ``validation``.
+        rows: Rows of inputs that go through the trunk at a time.
+        key: A ``jax.random.key`` or a whole number to make one from.
+
+    Returns:
+        Model, posterior, and the comparison with the network as it was. A `DepartureWarning` tells
+        where that was better.
+
+    Raises:
+        ValueError: ``stochastic`` or ``freeze`` matches no weight, the targets do not fit, or the
+            outputs of a row depend on the others.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(200, 2))
+        >>> y = x[:, 0] + 0.1 * rng.normal(size=200)
+        >>> weights = {"trunk": jnp.eye(2), "head": jnp.array([[1.0], [0.0]])}
+        >>> network = pb.from_params(weights, lambda p, x: x @ p["trunk"] @ p["head"])
+        >>> fast = pb.samplers.laplace(num_particles=50)
+        >>> result = pb.bayesianize(network, (x, y), stochastic="head", sampler=fast)
+        >>> sorted(result.before)
+        ['coverage', 'crps', 'mae', 'nlpd', 'r2', 'rmse', 'width']
+    """
+    require_instance("network", network, Network, "wrap yours by from_torch, from_keras or from_nnx.")
+    require_positive_int("epochs", epochs, "for example epochs=10.")
+    require_probability("share", share, "for example share=0.2.")
+    if width is not None:
+        require_positive("width", width)
+    for number in widths:
+        require_positive("every entry of widths", number)
+    key = as_key(key)
+    key_rows, key_posterior = jax.random.split(key)
+    train_rows, choice, check = divide_rows(key_rows, data, validation, share)
+
+    network, chosen = _random_part(network._replace(pretrained=True), stochastic, rank, train_rows[0])
+    own = likelihood is None
+    likelihood = _likelihood_for(network, choice) if likelihood is None else likelihood
+    model = partial_bnn(network, chosen, likelihood, centered_on(network, learned(1.0)), freeze=freeze)
+    trunk = split_trunk(model, train_rows[0])
+    head = trunk.head
+    features = _Features(trunk, cache, rows)
+    training, choosing, checking = (
+        (features(part[0], name), part[1])
+        for part, name in ((train_rows, "train"), (choice, "choice"), (check, "check"))
+    )
+
+    start = at_weights(head)
+    tried = (width,) if width is not None else _widths(start, widths)
+    sampler = _default_sampler(head, start, training[0]) if sampler is None else sampler
+
+    def at(width: float) -> tuple[Posterior, Report]:
+        # The same randomness for each width: they differ by nothing else.
+        begin = _with_width(start, width)
+        if train is None:
+            return second_stage(sampler, head, begin, training, key=key_posterior)
+        source = training if cache is None else data_source(training, batch_size=batch_size or rows)
+        trained = train_at(begin.psi, train, head, source, choosing, epochs, batch_size, key_posterior)
+        return trained, None
+
+    found = [at(one) for one in tried]
+    held = as_batch(head, choosing, "validation")
+    densities = [log_densities(head, posterior, held) for posterior, _ in found]
+    best = widest_of_the_best(densities)
+    posterior, report = found[best]
+    posterior, temperature = calibrated(head, posterior, held) if own else (posterior, 1.0)
+
+    rest = as_batch(head, checking, "validation")
+    away = None if outside is None else features(outside, "outside")
+    strange = strangeness(head, posterior, training, choosing[0])
+    result = Bayesianized(
+        model=model,
+        posterior=posterior,
+        trunk=trunk,
+        width=float(tried[best]),
+        widths={float(one): -float(values.mean()) for one, values in zip(tried, densities, strict=True)},
+        temperature=temperature,
+        before=scores_of(head, start, checking, away),
+        after=scores_of(head, posterior, checking, away, strange),
+        departure=compare(
+            head, score(head, start, rest), score(head, posterior, rest), rest, held_out=True
+        ),
+        report=report,
+        uncertainty=strange,
+    )
+    _warn(result)
+    return result
+
+
+class _Features:
+    """The features of several sets of rows, in memory or in a folder of each."""
+
+    def __init__(self, trunk: Trunk, cache: str | Path | None, rows: int) -> None:
+        self.trunk, self.rows = trunk, rows
+        self.cache = None if cache is None else Path(cache)
+
+    def __call__(self, inputs: PyTree, name: str) -> tuple[Any, ...]:
+        folder = None if self.cache is None else self.cache / name
+        return tuple(self.trunk.features(inputs, self.rows, folder))
+
+
+def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
+    """What the targets look like, with a parameter to calibrate by."""
+    inputs, targets = rows
+    params = network.init(jax.random.key(0))
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[:256]), inputs)
+    outputs = network.apply(params, first)
+    if not isinstance(outputs, jax.Array):
+        raise ValueError("likelihood is needed: the network's output is not one array.")
+    if np.issubdtype(targets.dtype, np.integer) or targets.dtype == bool:
+        single = outputs.ndim == 1 or outputs.shape[-1] == 1
+        return bernoulli(learned(1.0)) if single else categorical(learned(1.0))
+    residuals = np.asarray(outputs).reshape(len(outputs), -1) - targets[:256].reshape(len(outputs), -1)
+    return gaussian(learned(float(np.mean(np.square(residuals)))))
+
+
+def _random_part(
+    network: Network, stochastic: Selection, rank: int, inputs: PyTree
+) -> tuple[Network, Selection]:
+    """The network, with factors added where those are asked for, and which weights are random."""
+    if stochastic == "head" and not _has_head(network):
+        return network, output_layer()
+    if stochastic not in ("low_rank", "rank_one"):
+        return network, stochastic
+    few = jax.tree.map(lambda leaf: jnp.asarray(leaf[:2]), inputs)
+    kernels = product_weights(network, few)
+    if stochastic == "low_rank":
+        return networks.low_rank(network, kernels, rank, inputs=few), "factors/**/output"
+    return networks.rank_one(network, kernels, inputs=few), "factors/**"
+
+
+def _has_head(network: Network) -> bool:
+    """Whether "head" is the path of a weight."""
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    return any(jax.tree_util.keystr(path, simple=True, separator="/") == "head" for path, _ in leaves)
+
+
+def _default_sampler(head: Model, start: Posterior, features: Sequence[Any]) -> Sampler:
+    """Laplace's Gaussian, corrected by HMC, where the outputs are linear in φ; else chains."""
+    if head.split.dim <= _LARGEST_FACTORED and _is_linear(head, start, features):
+        return laplace(num_particles=100, num_moves=10)
+    return hmc(
+        step_size=adapted(),
+        num_leapfrog_steps=10,
+        num_chains=2,
+        num_warmup=200,
+        num_draws=200,
+        num_particles=100,
+    )
+
+
+def _is_linear(head: Model, start: Posterior, features: Sequence[Any]) -> bool:
+    """Whether two changes of φ change the outputs by the sum of what each does."""
+    few = tuple(jnp.asarray(one[:8]) for one in features)
+    phi = start.particles.values[0]
+    first, second = jax.random.normal(jax.random.key(0), (2, *phi.shape), phi.dtype)
+
+    def outputs(change: Any) -> list[Any]:
+        return jax.tree.leaves(head.outputs(phi + change, start.psi, few))
+
+    parts = zip(*(outputs(c) for c in (0.0 * phi, first, second, first + second)), strict=True)
+    return all(np.allclose(a + b, c + none, rtol=1e-3, atol=1e-3) for none, a, b, c in parts)
+
+
+def _widths(start: Posterior, widths: Sequence[float]) -> tuple[float, ...]:
+    """The widths in units of the weights' root mean square."""
+    size = float(jnp.sqrt(jnp.mean(jnp.square(start.particles.values[0])))) or 1.0
+    return tuple(size * float(number) for number in widths)
+
+
+def _with_width(start: Posterior, width: float) -> Posterior:
+    """The posterior at the weights, with another width of the prior in its ψ."""
+    prior = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.log(width)), start.psi.prior)
+    return start._replace(psi=start.psi._replace(prior=prior))
+
+
+def _warn(result: Bayesianized) -> None:
+    found = result.departure
+    if found.is_worse:
+        warnings.warn(worse(found), DepartureWarning, stacklevel=3)
+        return
+    if "accuracy" in result.after and result.after["accuracy"] < result.before["accuracy"] - 0.01:
+        warnings.warn(
+            f"the accuracy fell from {result.before['accuracy']:.4f} to {result.after['accuracy']:.4f}; "
+            "a smaller width keeps the predictions nearer to those of the network as it was.",
+            DepartureWarning,
+            stacklevel=3,
+        )
