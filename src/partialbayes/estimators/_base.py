@@ -37,6 +37,7 @@ from partialbayes.estimators._recipe import (
     numeric_columns,
     schedule_for,
 )
+from partialbayes.estimators._stacking import of_one_fold
 from partialbayes.model._batch import pad_to, padded_size
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.online import blank_state, start, update
@@ -172,7 +173,7 @@ class PartialBNN(PersistentEstimator):
         if known:
             self.oof_predictive_ = OutOfFold(
                 self.model_,
-                stacked.out_of_fold,
+                of_one_fold(stacked.posterior),
                 standardized,
                 folds.of_row,
                 source,
@@ -265,8 +266,14 @@ class PartialBNN(PersistentEstimator):
         self._online = None
         return self
 
-    def _partial_fit(self, inputs: Any, targets: Any, first: bool) -> Any:
+    def _partial_fit(self, inputs: Any, targets: Any, weights: Any, first: bool) -> Any:
         online = None if first else self._online
+        if weights is not None:
+            seen = 0 if online is None else online.seen
+            copies = _copies(weights, np.random.default_rng([0 if first else self._seed, seen]))
+            if not copies.any():
+                return self
+            inputs, targets = np.repeat(inputs, copies, axis=0), np.repeat(targets, copies, axis=0)
         if first:
             self._set_scales(inputs, targets)
             # The whole decay would hold the weights at zero while few rows speak against it.
@@ -401,6 +408,16 @@ class PartialBNN(PersistentEstimator):
         inputs = self._standardize(self._checked(X))
         return predict(self.model_, self.posterior_, inputs, target_scale=self.target_scale_)
 
+    def predict_dist(self, X: Any) -> Predictive:  # noqa: N803
+        """The predictive distribution of each row: mean, std, quantile, cdf, log_density, sample.
+
+        The same as `predictive`, by the name that other estimators have for it.
+
+        Args:
+            X: Rows.
+        """
+        return self.predictive(X)
+
     def sample_posterior(self, X: Any, n_samples: int = 100, random_state: Any = 0) -> Any:  # noqa: N803
         """Draws of the function from the posterior: what the network computes at X, draw by draw.
 
@@ -449,7 +466,12 @@ class PartialBNN(PersistentEstimator):
 
     def _of_folds(self, inputs: Any) -> tuple[Any, Any]:
         """What the groups of each fold predict: means (or class probabilities), standard deviations."""
-        each = self.predictive(inputs).components()
+        standardized = self._standardize(self._checked(inputs))
+        # As the scores were made: by the groups of one fold, before their mixture is sharpened.
+        posterior = of_one_fold(self.posterior_)
+        each = predict(
+            self.model_, posterior, standardized, target_scale=self.target_scale_
+        ).components()
         recipe = self._settings
         shape = (recipe.num_views, recipe.num_folds, recipe.num_particles)
         mean, variance = (
@@ -476,9 +498,12 @@ def _canonical_rows(inputs: Any, targets: Any, sample_weight: Any) -> tuple[Any,
     if sample_weight is None:
         return order, None
     weights = np.asarray(sample_weight, float)[order]
-    if not np.any(weights > 0):
-        raise ValueError("sample_weight must be positive for some row.")
     order, weights = order[weights > 0], weights[weights > 0]
     if np.all(weights == np.round(weights)) and weights.sum() <= _MOST_COPIES * len(order):
         return np.repeat(order, weights.astype(int)), None
     return order, weights
+
+
+def _copies(weights: Any, random: Any) -> Any:
+    """How often each row is taken: its weight on average, and exactly where all weights are whole."""
+    return np.diff(np.floor(np.cumsum(weights) + random.random()), prepend=0.0).astype(int)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_LARGE = 3000  # rows; below, a table is small
 MOST_WAVES = 480  # periodic features of all columns together; wide tables get fewer each
 
 
@@ -63,13 +64,13 @@ def schedule_for(rows: int, effort: str | float, is_classifier: bool) -> Schedul
         steps, batch = 1500, 16
     elif rows < 1000:
         steps, batch = 2500, 16
-    elif rows < 3000:
+    elif rows < _LARGE:
         steps, batch = 4000, 16
     else:
         # About as many passes through the rows, up to what a few minutes allow.
         steps, batch = int(min(5000 + rows / 3, 16000)), 32
     if is_classifier:
-        steps = steps // (3 if rows < 3000 else 2)
+        steps = steps // (3 if rows < _LARGE else 2)
     if isinstance(effort, str):
         factors = {"fast": 0.3, "default": 1.0, "best": 3.0}
         if effort not in factors:
@@ -91,10 +92,11 @@ def numeric_columns(inputs: Any) -> tuple[int, ...]:
 
 def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
     """Bins of each column by the size of the table; 0 where they would learn rows by heart."""
-    bins = min(16, rows // (20 if is_classifier else 60), 192 // max(columns, 1))
+    most = 40 if is_classifier and rows >= _LARGE else 16
+    bins = min(most, rows // (20 if is_classifier else 60), 192 // max(columns, 1))
     return bins if bins > 2 else 0
 
 
 def members_for(rows: int, num_bins: int, is_classifier: bool) -> int:
     """Members of each group: four where there is one view, and for classes of a small table."""
-    return 4 if num_bins == 0 or (is_classifier and rows < 3000) else 2
+    return 4 if num_bins == 0 or (is_classifier and rows < _LARGE) else 2

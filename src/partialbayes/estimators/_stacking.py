@@ -29,13 +29,12 @@ class Stacked(NamedTuple):
     """What the out-of-fold rows make of the groups.
 
     Attributes:
-        posterior: Of all groups, with the numbers that suit their mixture.
-        out_of_fold: The same with the numbers that suit one group.
+        posterior: Of all groups, with the numbers that suit their mixture; `of_one_fold` has those that
+            suit one group.
         nlpd: Of the rows out of fold, in units of training; NaN where nothing was held out.
     """
 
     posterior: Posterior
-    out_of_fold: Posterior
     nlpd: float
 
 
@@ -57,7 +56,7 @@ def stack(
     """
     snapshots = [_with_variance(snapshot) for snapshot in snapshots]
     if folds.of_row.max() < 0:
-        return Stacked(snapshots[-1], snapshots[-1], np.nan)
+        return Stacked(snapshots[-1], np.nan)
     places, mask = fold_places(folds)
     inputs, targets = (np.asarray(array)[places] for array in data)
     targets, mask = targets.reshape(-1, *targets.shape[2:]), mask.reshape(-1)
@@ -79,11 +78,25 @@ def stack(
     shares = _shares(densities)
     with np.errstate(invalid="ignore"):  # of a run that diverged, which has been warned of
         mixed = np.logaddexp.reduce(densities + np.log(shares)[:, None], axis=0)
-    return Stacked(
-        _with_numbers(posterior, recipe, [_sharper(numbers) for numbers in found], shares),
-        _with_numbers(posterior, recipe, found, shares),
-        -float(mixed.mean()),
-    )
+    posterior = _with_numbers(posterior, recipe, found, shares)
+    return Stacked(_times(posterior, _SHARPER), -float(mixed.mean()))
+
+
+def of_one_fold(posterior: Posterior) -> Posterior:
+    """The posterior with the numbers that were found for the groups of one fold alone."""
+    return _times(posterior, 1.0 / _SHARPER)
+
+
+def _times(posterior: Posterior, factor: float) -> Posterior:
+    """The posterior with all scales, or the temperature, times a factor."""
+    of_group = dict(posterior.psi.likelihood["calibration"])
+    for name in ("log_temperature", "log_factor"):
+        if name in of_group:
+            of_group[name] = of_group[name] + np.float32(np.log(factor))
+    if "floor" in of_group:
+        of_group["floor"] = of_group["floor"] * np.float32(factor)
+    likelihood = {**posterior.psi.likelihood, "calibration": of_group}
+    return posterior._replace(psi=posterior.psi._replace(likelihood=likelihood))
 
 
 def _best(scores: list[float]) -> int:
@@ -128,14 +141,6 @@ def _shares(log_densities: Float[np.ndarray, "view row"]) -> Float[np.ndarray, "
         owned = np.exp(joint - np.logaddexp.reduce(joint, axis=0)[None]).sum(axis=1)
         shares = (owned + 0.5) / (rows + 0.5 * views)
     return shares
-
-
-def _sharper(numbers: dict[str, float]) -> dict[str, float]:
-    """For the mixture of all groups, which spreads more than the one the numbers were found on."""
-    if "log_temperature" in numbers:
-        return {"log_temperature": numbers["log_temperature"] + float(np.log(_SHARPER))}
-    factor = numbers["log_factor"] + float(np.log(_SHARPER))
-    return {**numbers, "log_factor": factor, "floor": numbers["floor"] * _SHARPER}
 
 
 def _with_numbers(
