@@ -11,13 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import partialbayes as pb
-from partialbayes.estimators import _crossfit as crossfit
+from partialbayes.estimators import _folds, _recipe, _stacking
+from partialbayes.estimators._base import _copies
+from partialbayes.types import Posterior
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
@@ -72,6 +75,7 @@ def test_noise_is_that_of_the_row(regressor):
     assert np.corrcoef(mean, Y)[0, 1] > 0.9
     assert std[X[:, 0] > 0.5].mean() > 1.5 * std[X[:, 0] < -0.5].mean()
     quantiles = regressor.predict_quantiles(X, [0.1, 0.5, 0.9])
+    np.testing.assert_array_equal(regressor.predict_dist(X).quantile(0.5), quantiles[:, 1])
     assert quantiles.shape == (240, 3)
     assert np.all(np.diff(quantiles, axis=1) > 0)
     np.testing.assert_array_equal(regressor.predict(X, quantiles=[0.1, 0.5, 0.9]), quantiles)
@@ -133,16 +137,19 @@ def test_out_of_fold_predictions_are_those_of_the_groups_without_the_fold(regres
 def test_folds_keep_equal_rows_and_groups_together_and_spread_classes():
     rows = np.repeat(np.arange(40.0), 2)[:, None]
     labels = np.repeat(np.arange(40) % 2, 2)
-    folds = crossfit.make_folds(rows, labels, 5, None, True, seed=0).of_row
+    folds = _folds.make_folds(rows, labels, 5, None, True, seed=0).of_row
     assert np.all(folds[::2] == folds[1::2])
+    # Equal inputs with other targets are another row, which a new row may be, too.
+    noisy = _folds.make_folds(np.zeros((80, 1)), np.arange(80.0), 5, None, False, seed=0).of_row
+    assert np.all(np.bincount(noisy) == 16)
     assert np.all(np.bincount(folds[labels == 1], minlength=5) == 8)
-    by_group = crossfit.make_folds(rows, labels, 5, np.arange(80) // 10, False, seed=0)
+    by_group = _folds.make_folds(rows, labels, 5, np.arange(80) // 10, False, seed=0)
     assert all(len(set(by_group.of_row[begin : begin + 10])) == 1 for begin in range(0, 80, 10))
     for fold in range(5):
         train = by_group.train[fold][: by_group.counts[fold]]
         assert sorted(train) == np.flatnonzero(by_group.of_row != fold).tolist()
     # With too few to hold out, every group has all rows.
-    alone = crossfit.make_folds(rows[:3], labels[:3], 5, None, False, seed=0)
+    alone = _folds.make_folds(rows[:3], labels[:3], 5, None, False, seed=0)
     assert alone.of_row.tolist() == [-1, -1, -1]
     assert alone.counts.tolist() == [3] * 5
 
@@ -150,14 +157,41 @@ def test_folds_keep_equal_rows_and_groups_together_and_spread_classes():
 def test_the_better_view_gets_the_weight():
     rng = np.random.default_rng(0)
     worse = rng.normal(size=500)
-    shares = crossfit._stack(np.stack([worse, worse + 1.0]))
+    shares = _stacking._shares(np.stack([worse, worse + 1.0]))
     assert shares[1] > 0.99
     assert shares.sum() == pytest.approx(1.0)
-    equal = crossfit._stack(np.stack([worse, rng.permutation(worse)]))
+    equal = _stacking._shares(np.stack([worse, rng.permutation(worse)]))
     assert 0.3 < equal[0] < 0.7
 
 
+def test_each_view_is_taken_from_its_best_snapshot():
+    assert [_stacking._best(scores) for scores in ([1.0, 3.0, 2.0], [2.0, 2.0], [np.nan, -5.0])] == [
+        1,
+        1,
+        1,
+    ]
+    early, late = (Posterior(jnp.full(4, value), jnp.arange(4.0) + value) for value in (0.0, 10.0))
+    joined = _stacking._joined([early, late], [1, 0], num_folds=2)
+    assert joined.psi.tolist() == [10.0, 10.0, 0.0, 0.0]
+    assert joined.particles.tolist() == [10.0, 11.0, 2.0, 3.0]
+
+
+def test_pure_noise_is_not_learned_by_heart():
+    """Rows out of fold choose an early snapshot: the end of training knows the labels by heart."""
+    noise = np.random.default_rng(3).integers(2, size=240)
+    model = pb.PartialBNNClassifier(**SMALL, learning_rate=0.02).fit(X, noise)
+    assert model.history_.metrics["loss"][-20:].mean() < 0.5
+    assert np.abs(model.predict_proba(X)[:, 0] - 0.5).mean() < 0.15
+
+
 def test_conformal_intervals_and_sets(regressor, classifier):
+    # What a fold predicts at a row is what the score of the row was made with.
+    out = regressor.oof_predictive_
+    rows = np.arange(200)
+    folds = out.folds[np.argsort(out.source)]
+    mean, std = regressor._of_folds(X[:200])
+    np.testing.assert_allclose(mean[folds, rows], out.mean, rtol=1e-5)
+    np.testing.assert_allclose(std[folds, rows], out.std, rtol=1e-4)
     low, high = regressor.predict_interval(X[200:], 0.8, method="conformal")
     assert 0.6 < np.mean((low <= Y[200:]) & (Y[200:] <= high)) < 0.95
     wide = regressor.predict_interval(X[200:], 0.95, method="conformal")
@@ -194,11 +228,34 @@ def test_weights_of_rows_are_repetitions():
     assert np.isfinite(uneven.predict(X)).all()
     with pytest.raises(ValueError, match=r'need method="crossfit"'):
         pb.PartialBNNRegressor(method="ohsmc").fit(X[:60], Y[:60], sample_weight=weights)
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        clone(one).fit(X[:60], Y[:60], sample_weight=np.zeros(60))
+    # On a stream, too; a fraction is the probability of once more.
+    streams = [clone(one).set_params(n_replays=1) for _ in range(2)]
+    streams[0].partial_fit(X[:60], Y[:60], sample_weight=weights)
+    streams[1].partial_fit(np.repeat(X[:60], weights, axis=0), np.repeat(Y[:60], weights))
+    np.testing.assert_array_equal(streams[0].predict(X), streams[1].predict(X))
+    copies = np.mean([_copies(np.array([0.25, 1.5]), np.random.default_rng(k)) for k in range(400)], 0)
+    np.testing.assert_allclose(copies, [0.25, 1.5], atol=0.1)
+
+
+def test_metadata_are_routed():
+    weights, groups = 1 + np.arange(60) % 2, np.arange(60) // 6
+    one = clone(REGRESSOR).set_params(max_iter=2)
+    direct = clone(one).fit(X[:60], Y[:60], sample_weight=weights, groups=groups)
+    with sklearn.config_context(enable_metadata_routing=True):
+        asking = clone(one).set_fit_request(sample_weight=True, groups=True)
+        asking.set_score_request(sample_weight=True).set_partial_fit_request(sample_weight=True)
+        piped = make_pipeline(FunctionTransformer(), asking)
+        piped.fit(X[:60], Y[:60], sample_weight=weights, groups=groups)
+        score = piped.score(X[:60], Y[:60], sample_weight=weights)
+    np.testing.assert_array_equal(piped.predict(X), direct.predict(X))
+    assert score == direct.score(X[:60], Y[:60], weights)
 
 
 def test_effort_sets_steps_and_seconds():
     fast, default, best = (
-        crossfit.schedule_for(500, effort, False).num_steps for effort in ("fast", "default", "best")
+        _recipe.schedule_for(500, effort, False).num_steps for effort in ("fast", "default", "best")
     )
     assert fast < default < best
     model = clone(REGRESSOR).set_params(max_iter=None, effort=0.01).fit(X[:60], Y[:60])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from partialbayes._utils.checks import (
     require_non_negative,
@@ -40,6 +40,13 @@ def validated(estimator: Any, inputs: Any, *targets: Any, **settings: Any) -> An
                 name, table if isinstance(table, np.ndarray) else np.zeros(0, _plain(table.dtype))
             )
     return validate_data(estimator, inputs, *targets, **settings)
+
+
+def weights_of(sample_weight: Any, inputs: Any) -> Any:
+    """A weight for each row, none negative; None if all count alike."""
+    if sample_weight is None:
+        return None
+    return _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
 
 
 def require_settings(estimator: Any) -> None:

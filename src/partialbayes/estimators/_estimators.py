@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
 
 from partialbayes._engine.settings import Run
 from partialbayes.estimators._base import PartialBNN
-from partialbayes.estimators._checks import lock_of, require_settings
+from partialbayes.estimators._checks import lock_of, require_settings, weights_of
 from partialbayes.estimators._inputs import pair_of
 from partialbayes.estimators._out_of_fold import OutOfFold
 from partialbayes.prediction._conformal import Spread, class_sets, intervals
@@ -92,7 +91,8 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             X: An array, or a table of columns.
             y: Targets, numbers; a column for each where there are several.
             sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
-            groups: Rows with the same label stay in one fold; equal rows do so anyway.
+            groups: Rows with the same label stay in one fold; rows with equal inputs and targets do so
+                anyway.
             run: That of `partialbayes.fit`.
             schema: What is known of the columns; learned by default.
         """
@@ -101,7 +101,7 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             X, y = pair_of(  # noqa: N806
                 self, X, y, reset=True, schema=schema, multi_output=True, y_numeric=True
             )
-            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            weights = weights_of(sample_weight, X)
             return self._fit(X, np.asarray(y, float), weights, groups, run)
 
     def _score_of(self, predictive: OutOfFold, targets: Any) -> float:
@@ -109,17 +109,21 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         known = np.isfinite(mean).reshape(len(mean), -1).all(axis=1)
         return float(r2_score(targets.reshape(mean.shape)[known], mean[known]))
 
-    def partial_fit(self, X: Any, y: Any) -> Any:  # noqa: N803
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
         """Go on with new rows, in time that does not depend on how many were seen before.
 
-        The first rows set the scales of inputs and targets, so let them be some tens at least. Threads
-        take turns. Rows that would leave the posterior NaN or infinite are refused, and it is kept.
+        Threads take turns. Rows that would leave the posterior NaN or infinite are refused; it is kept.
+
+        Args:
+            X: New rows; the first set the scales of inputs and targets, so let them be some tens.
+            y: Their targets.
+            sample_weight: How often each row counts; a fraction is the probability of once more.
         """
         require_settings(self)
         with lock_of(self):
             first = not hasattr(self, "posterior_")
             X, y = pair_of(self, X, y, reset=first, multi_output=True, y_numeric=True)  # noqa: N806
-            return self._partial_fit(X, np.asarray(y, float), first)
+            return self._partial_fit(X, np.asarray(y, float), weights_of(sample_weight, X), first)
 
     def predict(self, X: Any, return_std: bool = False, quantiles: Any = None) -> Any:  # noqa: N803
         """Predictive means, their standard deviations if asked for, or quantiles.
@@ -237,7 +241,8 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
             X: An array, or a table of columns.
             y: Labels of any kind.
             sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
-            groups: Rows with the same label stay in one fold; equal rows do so anyway.
+            groups: Rows with the same label stay in one fold; rows with equal inputs and targets do so
+                anyway.
             run: That of `partialbayes.fit`.
             schema: What is known of the columns; learned by default.
         """
@@ -245,7 +250,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         with lock_of(self):
             X, y = pair_of(self, X, y, reset=True, schema=schema)  # noqa: N806
             check_classification_targets(y)
-            weights = None if sample_weight is None else _check_sample_weight(sample_weight, X)
+            weights = weights_of(sample_weight, X)
             self.classes_, labels = np.unique(y, return_inverse=True)
             self._require_classes()
             return self._fit(X, labels, weights, groups, run)
@@ -255,21 +260,28 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         known = np.isfinite(probabilities).all(axis=1)
         return float(np.mean(probabilities[known].argmax(axis=1) == targets[known]))
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:  # noqa: N803
+    def partial_fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> Any:
         """Go on with new rows, in time that does not depend on how many were seen before.
 
         Args:
             X: New rows; the first set the scales of the inputs, so let them be some tens at least.
             y: Their labels.
             classes: All labels there will be; needed at the first call unless `fit` came before.
+            sample_weight: How often each row counts; a fraction is the probability of once more.
 
         Threads take turns. Rows that would leave the posterior NaN or infinite are refused; it is kept.
         """
         require_settings(self)
         with lock_of(self):
-            return self._checked_partial_fit(X, y, classes)
+            return self._checked_partial_fit(X, y, classes, sample_weight)
 
-    def _checked_partial_fit(self, X: Any, y: Any, classes: Any) -> Any:  # noqa: N803
+    def _checked_partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Any:  # noqa: N803
         first = not hasattr(self, "posterior_")
         X, y = pair_of(self, X, y, reset=first)  # noqa: N806
         if first:
@@ -286,7 +298,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         if np.any(self.classes_[places] != y):
             unknown = np.asarray(y)[self.classes_[places] != y].tolist()[0]
             raise ValueError(f"y holds {unknown!r}, which is none of the classes.")
-        return self._partial_fit(X, places, first)
+        return self._partial_fit(X, places, weights_of(sample_weight, X), first)
 
     def _require_classes(self) -> None:
         if len(self.classes_) < 2:
