@@ -258,8 +258,8 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
         for path, array in arrays.items():
             if path not in shapes:
                 raise ValueError(
-                    f"stochastic: a mask has the path {path!r}, but there is no such weight; the nearest paths "
-                    f"are {nearest(path, list(shapes))}."
+                    f"stochastic: a mask has the path {path!r}, but there is no such weight; "
+                    f"the nearest paths are {nearest(path, list(shapes))}."
                 )
             if array.shape != shapes[path]:
                 raise ValueError(
