@@ -147,7 +147,7 @@ def check_two_heads(outputs: Any, targets: Any, likelihood: str) -> Array:
     middle, raw = jax.eval_shape(two_heads, outputs)
     if middle.shape != raw.shape:
         raise ValueError(
-            f"network has heads of shapes {middle.shape} and {raw.shape}; make mean and spread of "
-            "the same shape."
+            f"network has heads of shapes {middle.shape} and {raw.shape}; mean and spread "
+            "must have the same shape."
         )
     return real_targets(targets, shape_without_single(middle, likelihood), likelihood)

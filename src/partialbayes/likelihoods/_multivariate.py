@@ -82,8 +82,8 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
         size = noise.shape[0]
         if len(outputs.shape) != 2 or outputs.shape[1] != size:
             raise ValueError(
-                f"covariance is {size} by {size}, but the network has outputs of shape {outputs.shape}; "
-                f"use a network with {size} outputs, or a covariance of their number."
+                f"network has outputs of shape {outputs.shape}, but covariance is {size} by {size}; "
+                f"give the network {size} outputs, or pass a covariance of their number."
             )
         return real_targets(targets, outputs.shape, "multivariate Gaussian")
 

@@ -91,4 +91,4 @@ def _require_activation(activation: Callable[[Array], Array]) -> None:
     except Exception as error:  # any error means a wrong signature
         raise ValueError(f"{wanted}; {activation!r} raises {type(error).__name__}.") from error
     if shape != hidden.shape:
-        raise ValueError(f"{wanted}; {activation!r} returns shape {shape} for {hidden.shape}.")
+        raise ValueError(f"{wanted}; {activation!r} gives shape {shape} for {hidden.shape}.")
