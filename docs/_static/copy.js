@@ -14,6 +14,10 @@ document.addEventListener("DOMContentLoaded", () => {
       const kept = lines.some((line) => line.startsWith(">>>"))
         ? lines.filter((line) => prompt.test(line)).map((line) => line.replace(prompt, ""))
         : lines;
+      if (!navigator.clipboard) {  // a page that came over plain http: select it for the reader
+        getSelection().selectAllChildren(code);
+        return;
+      }
       await navigator.clipboard.writeText(kept.join("\n"));
       button.textContent = "Copied";
       setTimeout(() => (button.textContent = "Copy"), 1500);
