@@ -39,7 +39,7 @@ def programs(request):
     """Compiled well for long runs, the statistical ones, and let go before there are too many.
 
     Every program holds memory, and maps of it, of which Linux allows a process 65,530: a worker that
-    keeps the programs of half the suite dies of it. 8,000 maps are about 3 GB.
+    keeps the programs of half the suite dies of it. 8,000 maps are 2 to 3 GB.
     """
     jax.config.update("jax_disable_most_optimizations", request.path.parent.name != "statistical")
     yield

@@ -130,10 +130,13 @@ def test_its_number_can_be_mapped_over(build):
 
     def values(variance):
         kernel = build(variance)
-        key_first, key_second = jax.random.split(jax.random.key(1))
-        moved = kernel.step(key_first, particles, target, kernel.init(DIM))
+
+        def move(state, key):
+            moved = kernel.step(key, particles, target, state)
+            return moved.state, moved.values
+
         # Two moves, for what acts through the state.
-        return kernel.step(key_second, particles, target, moved.state).values
+        return jax.lax.scan(move, kernel.init(DIM), jax.random.split(jax.random.key(1)))[1][1]
 
     # The checker of keys does not see through a mapped loop whose length depends on the number.
     with jax.debug_key_reuse(False):

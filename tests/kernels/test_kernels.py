@@ -113,6 +113,7 @@ def test_chains_learn_from_the_pools_they_are_given(kernel):
     wide = narrow._replace(values=100.0 * narrow.values)
     particles = pb.types.Particles(jnp.zeros((4, 1)), uniform_log_weights(4))
 
+    @jax.jit
     def lengths(pools):
         step = kernel.learn(pools, target.prior)
         return jnp.abs(step(jax.random.key(1), particles, target, kernel.init(1)).values[:, 0])
