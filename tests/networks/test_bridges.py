@@ -36,15 +36,24 @@ class FlaxNet(nnx.Module):
         return self.b(nnx.relu(self.a(x)))
 
 
+class Affine(eqx.Module):
+    """An Equinox layer with its leaves in PyTorch's order: φ and its noise have that of the leaves."""
+
+    bias: jax.Array
+    weight: jax.Array
+
+    def __call__(self, x):
+        return self.weight @ x + self.bias
+
+
 class EquinoxNet(eqx.Module):
-    a: eqx.nn.Linear
-    b: eqx.nn.Linear
+    a: Affine
+    b: Affine
 
     def __init__(self):
         for name, kernel in KERNELS.items():
-            layer = eqx.nn.Linear(*kernel.shape, key=jax.random.key(0))
-            values = (jnp.asarray(kernel.T, jnp.float32), jnp.asarray(BIASES[name], jnp.float32))
-            setattr(self, name, eqx.tree_at(lambda one: (one.weight, one.bias), layer, values))
+            bias, weight = (jnp.asarray(part, jnp.float32) for part in (BIASES[name], kernel.T))
+            setattr(self, name, Affine(bias, weight))
 
     def __call__(self, x):
         return self.b(jax.nn.relu(self.a(x)))
