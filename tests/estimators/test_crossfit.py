@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import partialbayes as pb
-from partialbayes.estimators import _crossfit as crossfit
+from partialbayes.estimators import _folds, _recipe, _stacking
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
@@ -133,16 +133,16 @@ def test_out_of_fold_predictions_are_those_of_the_groups_without_the_fold(regres
 def test_folds_keep_equal_rows_and_groups_together_and_spread_classes():
     rows = np.repeat(np.arange(40.0), 2)[:, None]
     labels = np.repeat(np.arange(40) % 2, 2)
-    folds = crossfit.make_folds(rows, labels, 5, None, True, seed=0).of_row
+    folds = _folds.make_folds(rows, labels, 5, None, True, seed=0).of_row
     assert np.all(folds[::2] == folds[1::2])
     assert np.all(np.bincount(folds[labels == 1], minlength=5) == 8)
-    by_group = crossfit.make_folds(rows, labels, 5, np.arange(80) // 10, False, seed=0)
+    by_group = _folds.make_folds(rows, labels, 5, np.arange(80) // 10, False, seed=0)
     assert all(len(set(by_group.of_row[begin : begin + 10])) == 1 for begin in range(0, 80, 10))
     for fold in range(5):
         train = by_group.train[fold][: by_group.counts[fold]]
         assert sorted(train) == np.flatnonzero(by_group.of_row != fold).tolist()
     # With too few to hold out, every group has all rows.
-    alone = crossfit.make_folds(rows[:3], labels[:3], 5, None, False, seed=0)
+    alone = _folds.make_folds(rows[:3], labels[:3], 5, None, False, seed=0)
     assert alone.of_row.tolist() == [-1, -1, -1]
     assert alone.counts.tolist() == [3] * 5
 
@@ -150,10 +150,10 @@ def test_folds_keep_equal_rows_and_groups_together_and_spread_classes():
 def test_the_better_view_gets_the_weight():
     rng = np.random.default_rng(0)
     worse = rng.normal(size=500)
-    shares = crossfit._stack(np.stack([worse, worse + 1.0]))
+    shares = _stacking._shares(np.stack([worse, worse + 1.0]))
     assert shares[1] > 0.99
     assert shares.sum() == pytest.approx(1.0)
-    equal = crossfit._stack(np.stack([worse, rng.permutation(worse)]))
+    equal = _stacking._shares(np.stack([worse, rng.permutation(worse)]))
     assert 0.3 < equal[0] < 0.7
 
 
@@ -198,7 +198,7 @@ def test_weights_of_rows_are_repetitions():
 
 def test_effort_sets_steps_and_seconds():
     fast, default, best = (
-        crossfit.schedule_for(500, effort, False).num_steps for effort in ("fast", "default", "best")
+        _recipe.schedule_for(500, effort, False).num_steps for effort in ("fast", "default", "best")
     )
     assert fast < default < best
     model = clone(REGRESSOR).set_params(max_iter=None, effort=0.01).fit(X[:60], Y[:60])

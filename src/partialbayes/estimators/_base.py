@@ -25,9 +25,18 @@ from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
 from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
+from partialbayes.estimators._folds import make_folds
 from partialbayes.estimators._inputs import inputs_of
 from partialbayes.estimators._out_of_fold import OutOfFold
 from partialbayes.estimators._persistence import PersistentEstimator
+from partialbayes.estimators._recipe import (
+    Recipe,
+    Schedule,
+    bins_for,
+    members_for,
+    numeric_columns,
+    schedule_for,
+)
 from partialbayes.model._batch import pad_to, padded_size
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.online import blank_state, start, update
@@ -133,9 +142,7 @@ class PartialBNN(PersistentEstimator):
         self._set_scales(inputs, targets)
         recipe = self._recipe(inputs, targets)
         schedule = self._schedule(len(inputs))
-        folds = crossfit.make_folds(
-            inputs, targets, recipe.num_folds, groups, recipe.is_classifier, seed
-        )
+        folds = make_folds(inputs, targets, recipe.num_folds, groups, recipe.is_classifier, seed)
         self._settings: Any = recipe
         self.algorithm_ = build_algorithm(recipe)
         self.model_ = self.algorithm_.model
@@ -150,11 +157,12 @@ class PartialBNN(PersistentEstimator):
             jax.random.key(seed),
             run=run,
         )
-        self.posterior_, self.interrupted_, self.reports_ = trained.posterior, trained.interrupted, ()
+        stacked = trained.stacked
+        self.posterior_, self.interrupted_, self.reports_ = stacked.posterior, trained.interrupted, ()
         passes = len(trained.losses) * schedule.batch_size / max(int(folds.counts.max()), 1)
         self.n_iter_ = max(1, int(passes))
         steps = len(trained.losses)
-        known = [] if np.isnan(trained.nlpd) else [trained.nlpd]
+        known = [] if np.isnan(stacked.nlpd) else [stacked.nlpd]
         at = np.full(len(known), steps)
         self.history_ = History({"loss": trained.losses}, at, np.array(known), steps)
         self.oof_predictive_: OutOfFold | None = None
@@ -164,7 +172,7 @@ class PartialBNN(PersistentEstimator):
         if known:
             self.oof_predictive_ = OutOfFold(
                 self.model_,
-                trained.out_of_fold,
+                stacked.out_of_fold,
                 standardized,
                 self.target_scale_,
                 folds=folds.of_row,
@@ -181,15 +189,15 @@ class PartialBNN(PersistentEstimator):
             raise TrainingInterrupted(steps, schedule.num_steps or steps, so_far)
         return self
 
-    def _recipe(self, inputs: Any, targets: Any) -> crossfit.Recipe:
+    def _recipe(self, inputs: Any, targets: Any) -> Recipe:
         likelihood, num_outputs = self._head(targets)
         is_classifier = likelihood != "gaussian"
         hidden = (128, 128) if self.hidden_layer_sizes is None else self.hidden_layer_sizes
-        numeric = crossfit.numeric_columns(inputs)
-        num_bins = crossfit.bins_for(len(inputs), len(numeric), is_classifier)
+        numeric = numeric_columns(inputs)
+        num_bins = bins_for(len(inputs), len(numeric), is_classifier)
         if self.n_folds < 2:
             raise ValueError(f"n_folds must be at least 2, not {self.n_folds!r}.")
-        return crossfit.Recipe(
+        return Recipe(
             sizes=(
                 inputs.shape[1],
                 *(int(size) for size in hidden),
@@ -198,7 +206,7 @@ class PartialBNN(PersistentEstimator):
             is_classifier=is_classifier,
             numeric=numeric,
             num_bins=num_bins,
-            num_particles=(2 if num_bins else 4)
+            num_particles=members_for(len(inputs), num_bins, is_classifier)
             if self.num_particles is None
             else int(self.num_particles),
             num_folds=int(self.n_folds),
@@ -206,8 +214,8 @@ class PartialBNN(PersistentEstimator):
             weight_decay=0.01 if self.weight_decay is None else self.weight_decay,
         )
 
-    def _schedule(self, rows: int) -> crossfit.Schedule:
-        schedule = crossfit.schedule_for(rows, self.effort, self._is_classifier())
+    def _schedule(self, rows: int) -> Schedule:
+        schedule = schedule_for(rows, self.effort, self._is_classifier())
         if self.batch_size is not None:
             schedule = schedule._replace(batch_size=int(self.batch_size))
         if self.max_iter is not None:
@@ -341,7 +349,7 @@ class PartialBNN(PersistentEstimator):
 
     def _algorithm(self, inputs: Any, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
         if self._is_crossfit():
-            if not isinstance(getattr(self, "_settings", None), crossfit.Recipe):
+            if not isinstance(getattr(self, "_settings", None), Recipe):
                 self._settings = self._recipe(inputs, targets)
             return build_algorithm(self._settings)
         num_features = inputs.shape[1]

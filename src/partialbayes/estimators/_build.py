@@ -12,6 +12,7 @@ import optax
 from partialbayes import subsets
 from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
+from partialbayes.estimators._recipe import Recipe
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.networks import mlp
@@ -39,9 +40,9 @@ class Settings(NamedTuple):
     weight_decay: float
 
 
-def build_algorithm(settings: Settings | crossfit.Recipe) -> Algorithm:
+def build_algorithm(settings: Settings | Recipe) -> Algorithm:
     """The method on the network for a table; the same object for the same settings."""
-    if isinstance(settings, crossfit.Recipe):
+    if isinstance(settings, Recipe):
         return crossfit.grouped(settings)
     try:
         return _cached(settings)
@@ -49,7 +50,7 @@ def build_algorithm(settings: Settings | crossfit.Recipe) -> Algorithm:
         return _build(settings)
 
 
-def algorithm_for(settings: Settings | crossfit.Recipe, model: Model) -> Algorithm:
+def algorithm_for(settings: Settings | Recipe, model: Model) -> Algorithm:
     """The method on a model that was saved with these settings.
 
     Raises:
@@ -61,7 +62,7 @@ def algorithm_for(settings: Settings | crossfit.Recipe, model: Model) -> Algorit
     masks = zip(built.model.split.masks, model.split.masks, strict=True)
     if built.model.recipes == model.recipes and all(np.array_equal(*pair) for pair in masks):
         return built  # the same model, whose programs may be compiled already
-    if isinstance(settings, crossfit.Recipe):
+    if isinstance(settings, Recipe):
         raise ValueError("its network is not that of its settings.")
     return _method(settings, model)
 

@@ -16,9 +16,9 @@ from partialbayes._utils.checks import require_non_negative, require_positive
 from partialbayes.errors import CheckpointError
 from partialbayes.estimators._build import Settings, algorithm_for, build_algorithm
 from partialbayes.estimators._checks import require_settings
-from partialbayes.estimators._crossfit import Recipe
 from partialbayes.estimators._methods import CROSSFIT
 from partialbayes.estimators._out_of_fold import OutOfFold
+from partialbayes.estimators._recipe import Recipe
 from partialbayes.estimators._schema import Schema
 from partialbayes.io._export import export
 from partialbayes.io._model_folder import Saved, load, save

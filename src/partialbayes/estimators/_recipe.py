@@ -1,0 +1,100 @@
+"""What "crossfit" trains on a table, and for how long, by the size of the table."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MOST_WAVES = 480  # periodic features of all columns together; wide tables get fewer each
+
+
+class Recipe(NamedTuple):
+    """All that decides the program of a table, besides its rows.
+
+    Attributes:
+        sizes: Columns, hidden widths, outputs (classes, or twice the targets).
+        is_classifier: Whether targets are classes.
+        numeric: The columns with periodic features, and bins.
+        num_bins: Of each of them, in the second view; 0 if there is but one view.
+        num_particles: M, members of a group.
+        num_folds: K.
+        learning_rate: Highest rate of Adam.
+        weight_decay: Decoupled decay of kernels, as a share of the rate.
+    """
+
+    sizes: tuple[int, ...]
+    is_classifier: bool
+    numeric: tuple[int, ...]
+    num_bins: int
+    num_particles: int
+    num_folds: int
+    learning_rate: float
+    weight_decay: float
+
+    @property
+    def num_views(self) -> int:
+        """One, or two where there are bins."""
+        return 2 if self.num_bins else 1
+
+    @property
+    def num_groups(self) -> int:
+        """Every view of every fold: group g has fold g mod K and view g div K."""
+        return self.num_folds * self.num_views
+
+
+class Schedule(NamedTuple):
+    """How long to train.
+
+    Attributes:
+        num_steps: Steps; None where the seconds decide.
+        batch_size: Rows of each member in a step.
+        seconds: To spend at most on steps; None for no bound.
+    """
+
+    num_steps: int | None
+    batch_size: int
+    seconds: float | None
+
+
+def schedule_for(rows: int, effort: str | float, is_classifier: bool) -> Schedule:
+    """Steps and batches by the size of the table."""
+    if rows < 250:
+        steps, batch = 1500, 16
+    elif rows < 1000:
+        steps, batch = 2500, 16
+    elif rows < 3000:
+        steps, batch = 4000, 16
+    else:
+        # About as many passes through the rows, up to what a few minutes allow.
+        steps, batch = int(min(5000 + rows / 3, 16000)), 32
+    if is_classifier:
+        steps = steps // (3 if rows < 3000 else 2)
+    if isinstance(effort, str):
+        factors = {"fast": 0.3, "default": 1.0, "best": 3.0}
+        if effort not in factors:
+            raise ValueError(
+                f'effort must be "fast", "default", "best" or a number of seconds, not {effort!r}.'
+            )
+        return Schedule(max(int(steps * factors[effort]), 100), batch, None)
+    seconds = float(effort)
+    if not seconds > 0.0:
+        raise ValueError(f"effort in seconds must be positive, not {effort!r}.")
+    return Schedule(None, batch, seconds)
+
+
+def numeric_columns(inputs: Any) -> tuple[int, ...]:
+    """The columns with more than two values; none if there are so many that each would get too few."""
+    chosen = [column for column in range(inputs.shape[1]) if len(np.unique(inputs[:, column])) > 2]
+    return tuple(chosen) if 4 * len(chosen) <= MOST_WAVES else ()
+
+
+def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
+    """Bins of each column by the size of the table; 0 where they would learn rows by heart."""
+    bins = min(16, rows // (20 if is_classifier else 60), 192 // max(columns, 1))
+    return bins if bins > 2 else 0
+
+
+def members_for(rows: int, num_bins: int, is_classifier: bool) -> int:
+    """Members of each group: four where there is one view, and for classes of a small table."""
+    return 4 if num_bins == 0 or (is_classifier and rows < 3000) else 2
