@@ -6,7 +6,8 @@ damaged as disks and networks do it (bits, holes, truncation, repeats). The othe
 values in the JSON and the arrays are replaced, and the checksums made to match. What must hold:
 
 - a damaged file is refused by a `CheckpointError`, or holds the same content to the bit;
-- a crafted one is refused likewise, or is a valid file: it loads, and what it holds is finite;
+- a crafted one is refused likewise, or is a valid file: it loads, and what it holds is finite; or it is
+  a run that diverges, and says so;
 - no other exception, no crash, no warning, no memory without bound.
 
 No test and not part of CI. It prints one line per kind, the first failures, and its peak memory.
@@ -240,7 +241,7 @@ def attempt(kind: Kind, folder: Path, wanted: Any, crafted: bool) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             content = kind.read(folder)
-    except pb.errors.CheckpointError as error:
+    except (pb.errors.CheckpointError, pb.errors.TrainingDivergedError) as error:
         return "refused" if "\n" not in str(error) else f"wrong: not one line, {error!r:.200}"
     except ValueError as error:
         if "not a PartialBNN" in str(error):  # a folder of something else

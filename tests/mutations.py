@@ -1473,7 +1473,7 @@ MUTATIONS = [
         "io/_model_folder.py",
         (
             "target-scale-not-loaded",
-            'target_scale=_target_scale(folder, _under(arrays, "target_scale"))',
+            'target_scale=target_scale_of(folder, under(arrays, "target_scale"))',
             "target_scale=None",
             "io/test_model_folder.py::test_ensemble_history_and_target_scale",
         ),
@@ -1542,13 +1542,16 @@ MUTATIONS = [
         ),
     ),
     *_in(
-        "estimators/_schema.py",
+        "estimators/_encode.py",
         (
             "gaps-looked-for-after-filling",
             "gap = np.isnan(values)\n",
             "gap = np.isnan(np.where(np.isnan(values), column.fill, values))\n",
             "estimators/test_schema.py::test_gaps_are_filled_by_the_median_and_a_column_says_where",
         ),
+    ),
+    *_in(
+        "estimators/_learn.py",
         (
             "gaps-filled-by-the-mean",
             "np.nanmedian(values)",

@@ -68,6 +68,17 @@ def test_resumed_run_is_bit_identical(tmp_path):
     assert same(straight.posterior, again.posterior)
 
 
+def test_a_finished_run_whose_posterior_was_made_nan_is_refused(tmp_path):
+    path = tmp_path / "run.safetensors"
+    run = pb.Run(checkpoint=path, resume=True)
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    arrays, description = checkpoint.read_file(path)
+    name = next(name for name in arrays if name.startswith("best/") and name.endswith("values"))
+    checkpoint.save_tree(path, {**arrays, name: np.full_like(arrays[name], np.nan)}, description)
+    with pytest.raises(pb.errors.CheckpointError, match="its best posterior is NaN"):
+        pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+
+
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
     path = tmp_path / "run.safetensors"
     pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))

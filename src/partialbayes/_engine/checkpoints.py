@@ -129,6 +129,7 @@ class RunCheckpoint:
                 f"{path} is of step {self.saved_step}, but this run has {self._num_steps} steps."
             )
         carry: Carry = as_tree(path, arrays, like())
+        _require_finite(path, carry)
         return carry
 
     def next_stop(self, done: int) -> int:
@@ -167,3 +168,16 @@ class RunCheckpoint:
             f"the checkpoint {self._settings.path} is of step {self.saved_step}: start all processes "
             "again with resume=True."
         )
+
+
+def _require_finite(path: Any, carry: Carry) -> None:
+    """Refuse a best posterior that no run keeps; a particle of weight zero may hold anything."""
+    if not np.all(np.asarray(carry.best_step) > 0):
+        return
+    psi, (values, log_weights) = carry.best
+    counts = np.asarray(log_weights) > -np.inf
+    parts = [np.asarray(values)[counts]]
+    if counts.all():
+        parts += [np.asarray(leaf) for leaf in jax.tree.leaves(psi) if leaf.dtype.kind == "f"]
+    if not all(np.isfinite(part).all() for part in parts):
+        raise CheckpointError(f"{path} has been altered: its best posterior is NaN or infinite.")

@@ -44,33 +44,37 @@ _SNAPSHOTS = (0.15, 0.3, 0.6)  # shares of the steps, beside the end, among whic
 @functools.lru_cache(maxsize=64)
 def build(recipe: Recipe) -> Algorithm:
     """The method for one group; the same object for the same recipe, so that it is compiled once."""
-    num_outputs = recipe.sizes[-1]
-    if recipe.is_classifier:
-        likelihood, start = bernoulli() if num_outputs == 1 else categorical(), None
-    else:
-        likelihood = student_t(learned(5.0), scale="predicted")
-        start = [0.0] * (num_outputs // 2) + [0.5413] * (num_outputs // 2)  # a scale of one
-    waves = int(np.clip(MOST_WAVES // max(len(recipe.numeric), 1), 4, 16))
-    network = table_mlp(
-        recipe.sizes,
-        recipe.numeric,
-        num_bins=recipe.num_bins,
-        num_frequencies=waves,
-        initial_outputs=start,
-    )
-    model = partial_bnn(network, _RANDOM, calibrated(likelihood))
+    model = _model(recipe.sizes, recipe.is_classifier, recipe.numeric, recipe.num_bins)
     decays = _decays(model)
 
-    def optimizer(learning_rate: Any) -> optax.GradientTransformation:
+    def optimizer(learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
         return optax.chain(
             optax.scale_by_adam(),
-            _decayed(recipe.weight_decay, decays),
+            _decayed(weight_decay, decays),
             optax.scale_by_learning_rate(learning_rate),
         )
 
     # The loop below sets the rate of every step; on a stream it stays at a fifth of the highest.
-    injected = optax.inject_hyperparams(optimizer)(learning_rate=0.2 * recipe.learning_rate)
+    injected = optax.inject_hyperparams(optimizer)(
+        learning_rate=0.2 * recipe.learning_rate, weight_decay=recipe.weight_decay
+    )
     return shared_ensemble(model, num_particles=recipe.num_particles, optimizer=injected)
+
+
+@functools.lru_cache(maxsize=64)
+def _model(
+    sizes: tuple[int, ...], is_classifier: bool, numeric: tuple[int, ...], num_bins: int
+) -> Model:
+    """The model of a table; the same object whatever rate it is trained with."""
+    num_outputs = sizes[-1]
+    if is_classifier:
+        likelihood, start = bernoulli() if num_outputs == 1 else categorical(), None
+    else:
+        likelihood = student_t(learned(5.0), scale="predicted")
+        start = [0.0] * (num_outputs // 2) + [0.5413] * (num_outputs // 2)  # a scale of one
+    waves = int(np.clip(MOST_WAVES // max(len(numeric), 1), 4, 16))
+    network = table_mlp(sizes, numeric, num_bins=num_bins, num_frequencies=waves, initial_outputs=start)
+    return partial_bnn(network, _RANDOM, calibrated(likelihood))
 
 
 def _decays(model: Model) -> Float[np.ndarray, " dim"]:
@@ -83,7 +87,7 @@ def _decays(model: Model) -> Float[np.ndarray, " dim"]:
     return np.concatenate(pieces)
 
 
-def _decayed(decay: float, of_phi: Any) -> optax.GradientTransformation:
+def _decayed(decay: Any, of_phi: Any) -> optax.GradientTransformation:
     """Decoupled decay of the shared kernels and of the heads; factors, biases and noise are free."""
 
     def update(updates: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -148,6 +152,8 @@ def train(
         key: All the randomness.
         run: Whether to show a bar, and callbacks, as in `fit`.
     """
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    recipe = recipe._replace(learning_rate=1.0, weight_decay=0.0)  # one program for all of them
     algorithm = build(recipe)
     rows = len(inputs)
     size = padded_size(rows)
@@ -178,7 +184,7 @@ def train(
                 done,
                 count,
                 num_steps,
-                recipe.learning_rate,
+                (rate, decay),
                 data,
                 drawn,
                 batch_size,
@@ -269,7 +275,7 @@ def _run(
     begin: Any,
     count: Any,
     num_steps: Any,
-    rate: Any,
+    rate_and_decay: tuple[Any, Any],
     data: tuple[Array, Array],
     drawn: tuple[Array, Array, Array | None],
     batch_size: int,
@@ -292,8 +298,11 @@ def _run(
         rows = jnp.take_along_axis(train, places, axis=1)
         time = (begin + step + 1).astype(jnp.float32)
         falls = _LAST_RATE + (1.0 - _LAST_RATE) * 0.5 * (1.0 + jnp.cos(jnp.pi * time / num_steps))
+        rate, decay = rate_and_decay
         rates = jnp.full(num_groups, rate * jnp.minimum(1.0, time / _WARM_UP) * falls)
-        optimizer = states.optimizer._replace(hyperparams={"learning_rate": rates})
+        optimizer = states.optimizer._replace(
+            hyperparams={"learning_rate": rates, "weight_decay": jnp.full(num_groups, decay)}
+        )
         batch = Batch(inputs[rows], targets[rows], mask, scale)
         # The members need no randomness beyond their rows: one key serves all groups.
         states, info = jax.vmap(algorithm.step, in_axes=(None, 0, 0))(

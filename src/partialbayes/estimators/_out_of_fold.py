@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from partialbayes._utils.checks import as_key
 from partialbayes.model._batch import padded_size
 from partialbayes.prediction._conformal import Conformity
 from partialbayes.prediction._predict import predict
@@ -147,11 +148,13 @@ class OutOfFold(Predictive):
             key: A ``jax.random.key`` or a whole number to make one from.
             num: How many.
         """
-        return self._gather(lambda predictive, _: predictive.sample(key, num), axis=1)
+        keys = iter(jax.random.split(as_key(key), self.num_folds))
+        return self._gather(lambda predictive, _: predictive.sample(next(keys), num), axis=1)
 
     def even_sample(self, key: Any) -> Float[np.ndarray, "draw row ..."]:
         """At least 2000 draws, evenly from the members."""
-        return self._gather(lambda predictive, _: predictive.even_sample(key), axis=1)
+        keys = iter(jax.random.split(key, self.num_folds))
+        return self._gather(lambda predictive, _: predictive.even_sample(next(keys)), axis=1)
 
     def components(self) -> Components:
         """What each member of a row's group predicts by itself, and its weight."""

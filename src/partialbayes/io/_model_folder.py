@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils import recipes
 from partialbayes._utils.atomic import (
     flush_folder,
     hold_lock,
@@ -38,20 +36,27 @@ from partialbayes._utils.atomic import (
 from partialbayes._utils.checks import require_instance
 from partialbayes._utils.forks import require_not_forked
 from partialbayes.errors import CheckpointError
+from partialbayes.io._parts import (
+    history_of,
+    part_of,
+    posterior_of,
+    require_sound,
+    require_weights,
+    target_scale_of,
+    under,
+    with_frozen,
+)
 from partialbayes.io._pytree_file import read_file, save_tree
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.subsets._select import glob, mask
 from partialbayes.types import (
-    Departure,
     History,
     Likelihood,
     Model,
     Network,
-    Particles,
     Posterior,
     PriorBuilder,
-    PRNGKey,
 )
 
 DESCRIPTION = "model.json"
@@ -121,7 +126,7 @@ def save(
     """
     require_instance("model", model, Model, "pass the model, then its posterior.")
     require_instance("posterior", posterior, Posterior, "pass trained.posterior.")
-    _require_sound(posterior, "the posterior")
+    require_sound(posterior, "the posterior")
     weights = _weight_masks(model)
     description = {
         "format": FORMAT,
@@ -207,14 +212,14 @@ def load(
     description, arrays = _read(folder)
     passed = {"network": network, "likelihood": likelihood, "prior": prior}
     parts = {
-        name: _part(folder, name, value, description["recipes"].get(name))
+        name: part_of(folder, name, value, description["recipes"].get(name))
         for name, value in passed.items()
     }
-    masks, frozen = _under(arrays, "masks"), _under(arrays, "frozen")
-    _require_weights(folder, parts["network"], masks, frozen, _under(arrays, "posterior"))
+    masks, frozen = under(arrays, "masks"), under(arrays, "frozen")
+    require_weights(folder, parts["network"], masks, frozen, under(arrays, "posterior"))
     try:
         model = partial_bnn(
-            _with_frozen(parts["network"], masks, frozen),
+            with_frozen(parts["network"], masks, frozen),
             mask(masks),
             parts["likelihood"],
             parts["prior"],
@@ -225,7 +230,7 @@ def load(
         raise CheckpointError(
             f"the model of {folder} cannot be made again: {type(error).__name__}: {error}"
         ) from error
-    posterior = _posterior(folder, model, _under(arrays, "posterior"))
+    posterior = posterior_of(folder, model, under(arrays, "posterior"))
     if description["num_particles"] != posterior.num_particles:
         raise CheckpointError(
             f"{folder} holds {posterior.num_particles} particles, but {DESCRIPTION} says "
@@ -234,10 +239,10 @@ def load(
     return Saved(
         model=model,
         posterior=posterior,
-        history=_history(folder, _under(arrays, "history")),
-        target_scale=_target_scale(folder, _under(arrays, "target_scale")),
+        history=history_of(folder, under(arrays, "history")),
+        target_scale=target_scale_of(folder, under(arrays, "target_scale")),
         metadata=description["metadata"],
-        extra=_under(arrays, "extra"),
+        extra=under(arrays, "extra"),
     )
 
 
@@ -379,207 +384,3 @@ def _weight_masks(model: Model) -> dict[str, Any]:
     latents = {f"likelihood/{latent.name}" for latent in model.likelihood.latents}
     pairs = zip(model.split.leaves, model.split.masks, strict=True)
     return {leaf.path: chosen for leaf, chosen in pairs if leaf.path not in latents}
-
-
-def _part(folder: Path, name: str, passed: Any, recipe: Any) -> Any:
-    """The network, likelihood or prior: passed in, or made again from its recipe."""
-    if passed is not None:
-        return passed
-    if recipe is None:
-        raise CheckpointError(
-            f"the {name} of {folder} is not one of this library's own: pass it in, "
-            f"load(folder, {name}=...)."
-        )
-    try:
-        made = recipes.make(json.dumps(recipe))
-    except Exception as error:  # whatever a builder raises, it is what the file says
-        reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"the {name} of {folder} cannot be made again: {reason}") from None
-    if not isinstance(made, {"network": Network, "likelihood": Likelihood}.get(name, object)):
-        raise CheckpointError(f"the {name} of {folder} is something else: a {type(made).__name__}.")
-    return made
-
-
-def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    start = prefix + "/"
-    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any]) -> Network:
-    """The network with its frozen weights as they were saved."""
-    if not frozen:
-        return network
-
-    def init(key: PRNGKey) -> PyTree:
-        params = network.init(key)
-        with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
-        values = []
-        for path, leaf in with_paths:
-            name = _name(path)
-            value = leaf
-            if name in frozen and name not in masks:
-                value = jnp.asarray(frozen[name])
-            elif name in frozen:
-                places = np.flatnonzero(~masks[name])
-                value = jnp.ravel(leaf).at[places].set(frozen[name]).reshape(leaf.shape)
-            values.append(value)
-        # Flattening sorts dictionaries; the network's own order is what counts layers.
-        return _like(params, jax.tree.unflatten(treedef, values))
-
-    return network._replace(init=init)
-
-
-def _like(template: PyTree, tree: PyTree) -> PyTree:
-    """The same tree with the keys of its dictionaries in the template's order."""
-    if isinstance(tree, dict):
-        return {name: _like(template[name], tree[name]) for name in template}
-    return tree
-
-
-def _require_weights(
-    folder: Path, network: Network, masks: dict[str, Any], frozen: dict[str, Any], saved: dict[str, Any]
-) -> None:
-    """Refuse a network whose weights are not those that were saved, naming the first.
-
-    By shapes alone, before anything of their size is made.
-    """
-    try:
-        shapes = jax.eval_shape(network.init, jax.random.key(0))
-    except Exception as error:
-        raise CheckpointError(
-            f"the network of {folder} cannot be made again: {type(error).__name__}: {error}"
-        ) from error
-    own = {name: leaf.shape for name, leaf in _named(shapes)}
-    for path, chosen in masks.items():
-        if path not in own:
-            raise CheckpointError(
-                f"{folder} holds the random weight {path!r}, but the network has none of that name."
-            )
-        if own[path] != chosen.shape:
-            raise CheckpointError(
-                f"the weight {path!r} has shape {chosen.shape} in {folder}, but {own[path]} in the "
-                "network."
-            )
-        if chosen.dtype != bool or not chosen.any():
-            raise CheckpointError(f"{folder} does not say which entries of {path!r} are random.")
-    for path in own:
-        if path not in masks and path not in frozen and f"psi/network/{path}" not in saved:
-            raise CheckpointError(f"{folder} holds no weight {path!r}, which the model has.")
-    for path, value in frozen.items():
-        if path not in own or (path not in masks and own[path] != value.shape):
-            raise CheckpointError(
-                f"{folder} holds the frozen weight {path!r} of shape {value.shape}, but the network has "
-                + ("none of that name." if path not in own else f"one of shape {own[path]}.")
-            )
-
-
-def _named(tree: PyTree) -> list[tuple[str, Any]]:
-    with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(_name(path), leaf) for path, leaf in with_paths]
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _posterior(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterior:
-    for name in ("particles/values", "particles/log_weights"):
-        if name not in arrays:
-            raise CheckpointError(f"{folder} holds no {name!r}, so there is no posterior in it.")
-    particles = Particles(arrays["particles/values"], arrays["particles/log_weights"])
-    _require_cloud(folder, particles)
-    members = particles.log_weights.shape[:-1]
-    like = jax.eval_shape(lambda key: model.init(key).psi, jax.random.key(0))
-    named = {f"psi/{name}": leaf for name, leaf in _named(like)}
-    saved = {name: array for name, array in arrays.items() if name.startswith("psi/")}
-    for name in [*named, *saved]:
-        weight = name.removeprefix("psi/").removeprefix("network/")
-        if name not in saved:
-            raise CheckpointError(f"{folder} holds no weight {weight!r}, which the model has.")
-        if name not in named:
-            raise CheckpointError(
-                f"{folder} holds the weight {weight!r}, which the model does not have."
-            )
-        shape, wanted = saved[name].shape, (*members, *named[name].shape)
-        if (shape, saved[name].dtype) != (wanted, named[name].dtype):
-            raise CheckpointError(
-                f"the weight {weight!r} is {saved[name].dtype}{list(shape)} in {folder}, but "
-                f"{named[name].dtype}{list(wanted)} in the model."
-            )
-    if particles.values.shape[-1] != model.split.dim:
-        raise CheckpointError(
-            f"the particles in {folder} have {particles.values.shape[-1]} numbers each, but φ of the "
-            f"model has {model.split.dim}: another likelihood."
-        )
-    psi = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(saved[name]) for name in named])
-    posterior = Posterior(psi, jax.tree.map(jnp.asarray, particles))
-    _require_sound(posterior, f"the posterior in {folder}")
-    return posterior
-
-
-def _require_cloud(folder: Path, particles: Particles) -> None:
-    """Refuse particles that are not as many as their weights, or not of this process's precision."""
-    values, log_weights = particles
-    kind = jnp.result_type(float)
-    if values.ndim not in (2, 3) or values.shape[:-1] != log_weights.shape or log_weights.size == 0:
-        raise CheckpointError(
-            f"the particles in {folder} have shape {values.shape}, their weights {log_weights.shape}."
-        )
-    if (values.dtype, log_weights.dtype) != (kind, kind):
-        raise CheckpointError(
-            f"the particles in {folder} are {values.dtype} and their weights {log_weights.dtype}, but "
-            f"JAX computes in {kind} here."
-        )
-
-
-def _require_sound(posterior: Posterior, what: str) -> None:
-    """Refuse a posterior with NaN or infinity in what counts; a particle of weight zero may hold it."""
-    values, log_weights = map(np.asarray, posterior.particles)
-    counts = log_weights > -np.inf
-    with np.errstate(over="ignore"):
-        total = np.exp(log_weights.astype(float)).sum()
-    if not abs(total - 1.0) < 0.01:
-        raise CheckpointError(f"{what} has weights that sum to {total:.4g}, not to 1.")
-    members = counts.any(axis=-1)
-    psi = [np.asarray(leaf)[members] if members.ndim else np.asarray(leaf) for leaf in _psi(posterior)]
-    if not all(np.isfinite(part).all() for part in [values[counts], *psi]):
-        raise CheckpointError(f"{what} is NaN or infinite in places; train again.")
-
-
-def _psi(posterior: Posterior) -> list[Any]:
-    leaves = jax.tree.leaves(posterior.psi)
-    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-
-
-def _history(folder: Path, arrays: dict[str, Any]) -> History | None:
-    if not arrays:
-        return None
-    nothing = np.zeros((0, 0))
-    names = ("eval_steps", "validation_nlpd", "best_step")
-    steps, scores, best = (np.asarray(arrays.get(name, nothing)) for name in names)
-    if (steps.ndim, scores.ndim, best.ndim) != (1, 1, 0) or best.dtype.kind not in "iu":
-        raise CheckpointError(f"the history in {folder} is not whole.")
-    if len(scores) not in (0, len(steps)) or not 0 <= best < 2**62:
-        raise CheckpointError(f"the history in {folder} contradicts itself.")
-    return History(
-        _under(arrays, "metrics"), steps, scores, int(best), _departure(_under(arrays, "departure"))
-    )
-
-
-def _target_scale(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:
-    if not arrays:
-        return None
-    log = arrays.get("log", np.zeros((), bool))
-    if log.dtype != bool or log.ndim:
-        raise CheckpointError(f"the target scale in {folder} does not say whether of logarithms.")
-    scale = TargetScale(arrays.get("shift"), arrays.get("scale"), bool(log))
-    for part in scale[:2]:
-        if part is None or part.dtype.kind not in "iuf" or part.ndim > 1 or not np.isfinite(part).all():
-            raise CheckpointError(f"the target scale in {folder} is not one of finite numbers.")
-    if not (scale.scale > 0).all():
-        raise CheckpointError(f"the target scale in {folder} is not positive.")
-    return scale
-
-
-def _departure(arrays: dict[str, Any]) -> Departure | None:
-    return Departure(**{name: value.item() for name, value in arrays.items()}) if arrays else None
