@@ -164,6 +164,16 @@ def test_the_better_view_gets_the_weight():
     assert 0.3 < equal[0] < 0.7
 
 
+def test_bins_by_the_size_of_the_table():
+    bins = [_recipe.bins_for(*table) for table in ((93, 7, False), (500, 13, False), (9000, 4, False))]
+    assert bins == [0, 8, 16]
+    assert _recipe.bins_for(5000, 5, True) == 38
+    assert _recipe.bins_for(5000, 0, True) == 0  # a table of flags has no column to cut
+    flags = RNG.integers(2, size=(240, 3)).astype(float)
+    model = clone(REGRESSOR).set_params(max_iter=1).fit(flags, Y)
+    assert model._settings.num_views == 1
+
+
 def test_each_view_is_taken_from_its_best_snapshot():
     assert [_stacking._best(scores) for scores in ([1.0, 3.0, 2.0], [2.0, 2.0], [np.nan, -5.0])] == [
         1,

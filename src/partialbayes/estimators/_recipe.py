@@ -93,7 +93,7 @@ def numeric_columns(inputs: Any) -> tuple[int, ...]:
 def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
     """Bins of each column by the size of the table; 0 where they would learn rows by heart."""
     most = 40 if is_classifier and rows >= _LARGE else 16
-    bins = min(most, rows // (20 if is_classifier else 60), 192 // max(columns, 1))
+    bins = min(most, rows // (20 if is_classifier else 60), 192 // columns) if columns else 0
     return bins if bins > 2 else 0
 
 
