@@ -1503,8 +1503,8 @@ MUTATIONS = [
         ),
         (
             "advice-trains-on-held-out-rows",
-            "rows_of(order[held_out:])",
-            "rows_of(order)",
+            "take_rows(order[held_out:])",
+            "take_rows(order)",
             "analysis/test_advise.py::test_held_out_rows_are_not_trained_on",
         ),
     ),
