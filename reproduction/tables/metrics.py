@@ -34,6 +34,7 @@ METRICS = {
     "rmse_particles": Metric("RMSE of particles", "rmse_over_particles"),
     "rmse": Metric("RMSE", "rmse"),
     "mae": Metric("MAE", "mae"),
+    "r2": Metric("R²", "r2", best="high"),
     "crps": Metric("CRPS", "crps"),
     "coverage90": Metric("coverage of 90 %", "coverage", best=0.9),
     "width90": Metric("width of 90 %", "width", best=None),
