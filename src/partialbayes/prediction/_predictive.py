@@ -93,12 +93,6 @@ class Predictive:
     def _rows(self) -> int:
         return int(jax.tree.leaves(self.inputs)[0].shape[0])
 
-    @property
-    def _bucket(self) -> int:
-        """How many rows to compute at; rows of vectors are cheap, and few of them share one program."""
-        vectors = all(leaf.ndim == 2 for leaf in jax.tree.leaves(self.inputs))
-        return rows_in_bucket(max(self._rows, 64) if vectors else self._rows)
-
     @cached_property
     def _padded(self) -> PyTree:
         """The inputs, their last row repeated up to a number of rows that many others share.
@@ -115,7 +109,7 @@ class Predictive:
 
     def _pad(self, leaf: Any) -> Array:
         array = np.asarray(leaf)
-        missing = self._bucket - len(array)
+        missing = rows_to_compute(self.inputs) - len(array)
         return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
 
     def _cut(self, values: Array, axis: int = 0) -> Array:
@@ -374,6 +368,13 @@ class Predictive:
                 f"{what} are for targets that are numbers, and these are classes; use probabilities, "
                 "entropy and mutual_information."
             )
+
+
+def rows_to_compute(inputs: PyTree) -> int:
+    """How many rows to compute at; rows of vectors are cheap, and few of them share one program."""
+    leaves = jax.tree.leaves(inputs)
+    rows = int(leaves[0].shape[0])
+    return rows_in_bucket(max(rows, 64) if all(leaf.ndim == 2 for leaf in leaves) else rows)
 
 
 def _library(values: Any) -> Any:
