@@ -77,7 +77,7 @@ def test_predict_and_evaluate(folder, capsys):
     assert "e" not in (folder / "predictions.csv").read_text().split("\n", 1)[1].replace("Bergen", "")
     assert main(["evaluate", str(folder / "model"), str(folder / "houses.csv")]) == 0
     shown = capsys.readouterr().out
-    for words in ("coverage of 90 % intervals", "baseline", "R²", "lower is better", "was trained on"):
+    for words in ("coverage of 90 % intervals", "baseline", "R²", "lower is better", "held out from"):
         assert words in shown, words
     files = {file.name for file in folder.iterdir()}
     assert not any(name.endswith(("checkpoint", "part")) for name in files), files
@@ -87,19 +87,36 @@ def test_scores_as_json_and_the_report_agree(folder, capsys):
     data = str(folder / "houses.csv")
     assert main(["evaluate", str(folder / "model"), data, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["rows"], found["rows_are"], found["task"]) == (160, "training", "regression")
+    assert (found["rows"], found["rows_are"], found["task"]) == (24, "held out", "regression")
     assert found["scores"]["rmse"] < found["baseline"]["rmse"]
     page = folder / "page.html"
     assert main(["report", str(folder / "model"), data, "--out", str(page)]) == 0
     text = page.read_text()
     assert f">{found['scores']['r2']:.4f}<" in text
-    assert "These are the rows the model was trained on" in text
+    assert "24 rows that were held out" in text
+    assert 'class="alarm"' not in text
     for words in ("1 left out", "names the row", "Which columns matter", "The rows it is least sure of"):
         assert words in text, words
-    # By default the rows that were held out are scored.
+    # The training table is the default.
     assert main(["report", str(folder / "model"), "--out", str(page)]) == 0
     assert "24 rows that were held out" in page.read_text()
-    assert 'class="alarm"' not in page.read_text()
+
+
+def test_the_training_table_is_scored_out_of_fold(folder, capsys):
+    data, out = str(folder / "houses.csv"), str(folder / "crossfit")
+    settings = ["--max-iter", "3", "--n-folds", "3", "--hidden-layer-sizes", "8"]
+    assert main(["fit", data, "--target", "price", "--out", out, *settings]) == 0
+    told = re.search(r"members that have not seen it: R² (\S+)\.\n", capsys.readouterr().out)[1]
+    assert main(["evaluate", out, data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["rows_are"]) == (160, "out of fold")
+    assert f"{found['scores']['r2']:.3f}" == told
+    page = folder / "out_of_fold.html"
+    assert main(["report", out, "--out", str(page)]) == 0
+    assert (
+        "the 160 rows of training, each predicted by members that have not seen it" in page.read_text()
+    )
+    assert f">{found['scores']['r2']:.4f}<" in page.read_text()
 
 
 def test_what_is_new_is_predicted_with_a_note(folder, capsys):

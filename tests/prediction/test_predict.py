@@ -91,6 +91,17 @@ def test_particles_of_weight_zero_do_not_count(data_chunk, particle_chunk):
     check(posterior(slopes, weights), by_definition(slopes, weights), data_chunk, particle_chunk)
 
 
+def test_one_row_runs_the_program_of_many_to_the_same_bits():
+    """Chunks went by the rows asked for: one row was computed as 64 chunks, by another program."""
+    cloud = posterior([0.3, -1.0, 2.0], [0.2, 0.5, 0.3])
+    whole = pb.predict(MODEL, cloud, X)
+    single = [pb.predict(MODEL, cloud, X[row : row + 1]) for row in range(ROWS)]
+    assert {predictive.chunks for predictive in single} == {whole.chunks}
+    for name in ("mean", "variance"):
+        parts = np.concatenate([np.asarray(getattr(predictive, name)) for predictive in single])
+        np.testing.assert_array_equal(parts, getattr(whole, name))
+
+
 def test_one_particle_has_no_epistemic_variance():
     predictive = pb.predict(MODEL, posterior([0.3], [1.0]), X)
     assert np.array_equal(predictive.epistemic_variance, np.zeros(ROWS))

@@ -162,6 +162,8 @@ def _read_csv(path: Path, content: bytes, how: Format, notes: list[str]) -> tupl
     if not text.strip():
         raise TableError(f"{path} holds nothing but white space.")
     text, said = _without_comments(text, path, notes)
+    if not text.strip():
+        raise TableError(f"{path} has no columns.")
     given = {"tab": "\t", "\\t": "\t", "space": r"\s+"}.get(how.sep or "", how.sep) or said
     sep = given or _separator(text)
     text = _from_header(text, sep, path, notes)

@@ -17,13 +17,13 @@ from partialbayes._utils.checks import (
     require_positive,
 )
 from partialbayes._utils.forks import require_not_forked
-from partialbayes.model._batch import as_batch, rows_in_bucket
+from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import require_chunks
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import DATA, num_parts, put_on_mesh, shard_rows
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
-from partialbayes.prediction._predictive import Predictive
+from partialbayes.prediction._predictive import Predictive, rows_to_compute
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.types import Chunks, Fit, Model, Posterior
 
@@ -77,7 +77,6 @@ def predict(
     _require_chunks(chunks)
     if chunks.rows is None and num_parts(mesh, DATA) > 1:
         chunks = chunks._replace(rows=rows)
-    chunks = _fill_in(chunks, model, posterior, rows_in_bucket(rows) if mesh is None else rows)
     if target_scale is not None:
         require_positive("target_scale.scale", target_scale.scale)
         if not np.isfinite(np.asarray(target_scale.shift, float)).all():
@@ -87,6 +86,8 @@ def predict(
                 "target_scale is for real-valued targets; pass None for classes and counts."
             )
     arrays = shard_rows(mesh, as_float_arrays(inputs))
+    # By the rows that are computed: then few rows run the program of many, to the same bits.
+    chunks = _fill_in(chunks, model, posterior, rows_to_compute(arrays) if mesh is None else rows)
     posterior = put_on_mesh(mesh, posterior)
     return Predictive(model, posterior, arrays, target_scale, chunks)
 

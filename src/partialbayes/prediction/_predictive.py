@@ -92,12 +92,6 @@ class Predictive:
     def _rows(self) -> int:
         return int(jax.tree.leaves(self.inputs)[0].shape[0])
 
-    @property
-    def _bucket(self) -> int:
-        """Number of padded rows; small numbers of vectors share one compiled program."""
-        vectors = all(leaf.ndim == 2 for leaf in jax.tree.leaves(self.inputs))
-        return rows_in_bucket(max(self._rows, 64) if vectors else self._rows)
-
     @cached_property
     def _padded(self) -> PyTree:
         """Inputs, padded with their last row to a number of rows that shares a compiled program.
@@ -114,7 +108,7 @@ class Predictive:
 
     def _pad(self, leaf: Any) -> Array:
         array = np.asarray(leaf)
-        missing = self._bucket - len(array)
+        missing = rows_to_compute(self.inputs) - len(array)
         return jax.device_put(np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]))
 
     def _cut(self, values: Array, axis: int = 0) -> Array:
@@ -413,6 +407,13 @@ class Predictive:
                 f"{what} need numeric targets, but these are classes; use probabilities, entropy and "
                 "mutual_information."
             )
+
+
+def rows_to_compute(inputs: PyTree) -> int:
+    """Return the number of padded rows; small numbers of vectors share one compiled program."""
+    leaves = jax.tree.leaves(inputs)
+    rows = int(leaves[0].shape[0])
+    return rows_in_bucket(max(rows, 64) if all(leaf.ndim == 2 for leaf in leaves) else rows)
 
 
 def _library(values: Any) -> Any:
