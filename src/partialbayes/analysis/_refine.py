@@ -19,7 +19,8 @@ from jaxtyping import Array, Float
 
 from partialbayes.kernels._halves import enough_particles
 from partialbayes.model._batch import as_batch
-from partialbayes.parallel._mesh import PARTICLE, as_mesh, num_parts, require_even
+from partialbayes.parallel._mesh import as_mesh, require_even
+from partialbayes.parallel._sharding import PARTICLE, num_parts
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
