@@ -243,6 +243,7 @@ and {worst_ess:.0f}. Two halves of the chains are {halves:.3f} apart in total va
 differences mean nothing.
 
 Methods train for {steps} steps of {batch} rows at their defaults; samplers then see all rows. One run each.
+Methods without a line have not been run yet: `python benchmarks/real_posterior.py run` appends them.
 
 - distance: total variation between the predictive laws, noise included; mean over the test rows.
 - worst row: the largest of these distances.

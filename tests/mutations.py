@@ -319,8 +319,8 @@ MUTATIONS = [
         "kernels/_transport.py",
         (
             "transport-without-forgetting",
-            "-rate * identity - 0.5",
-            "-0.5",
+            "(1.0 - rate) * jnp.eye(dim, dtype=values.dtype)",
+            "jnp.eye(dim, dtype=values.dtype)",
             "algorithms/test_ohsmc.py::TestWithoutWeights::test_one_step",
         ),
         (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.kernels._whitening import factorize, inverse_root, stable_share, whiten
+from partialbayes.kernels._whitening import factorize, floored, inverse_root, whiten
 from partialbayes.types import Moments, Particles, Target
 from partialbayes.weights import uniform_log_weights
 
@@ -48,10 +48,18 @@ def test_inverse_root(values, tolerance):
     np.testing.assert_allclose(root, turned(values**-0.5), atol=tolerance)
 
 
-@pytest.mark.parametrize(("lowest", "share"), [(0.0, 1.0), (-0.49, 1.0), (-0.51, 0.5), (-30.0, 2.0**-6)])
-def test_the_share_of_a_step_keeps_eigenvalues_above_a_half(lowest, share):
-    change = turned(np.linspace(lowest, 5.0, 20))
-    assert float(jax.jit(stable_share)(jnp.asarray(change, jnp.float32))) == share
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(-0.9, 2.0, 20),
+        np.linspace(0.6, 2.0, 20),
+        np.r_[-30.0, 0.2, np.geomspace(0.5, 300, 18)],
+    ],
+    ids=["some below", "none below", "far apart"],
+)
+def test_floored_raises_the_small_eigenvalues_and_leaves_the_others(values):
+    raised = jax.jit(floored, static_argnums=1)(jnp.asarray(turned(values), jnp.float32), 0.5)
+    np.testing.assert_allclose(np.asarray(raised), turned(np.maximum(values, 0.5)), atol=3e-3)
 
 
 def test_factorize():

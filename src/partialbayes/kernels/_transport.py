@@ -19,16 +19,15 @@ In coordinates y of the cloud, φ = m + Rᵀ y with C = Rᵀ R, it reads: with G
 
     B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j,
 
-where the symmetric root is the map that moves the cloud least, measured by the cloud. The curvature of a
-batch may be negative. No step more than doubles a variance: where B has an eigenvalue below ½, only a
-share t of the step is taken, with I + t (B − I) for B and t times the slope; t is the first of ½, ¼, …
-that leaves no such eigenvalue. The shift of the mean is held below two standard deviations, root mean
-square: further out the cloud's gradients say little.
+where the symmetric root is the map that moves the cloud least, measured by the cloud. The
+eigenvalues of B are held above ½ (no step more than doubles a variance: the curvature of a batch may
+be negative), and the shift of the mean below two standard deviations, root mean square:
+further out the cloud's gradients say little.
 
-In diagonal form, for clouds with hardly more particles than dimensions, R and B are diagonal, each
-element of B is held above ½, and the fixed point is the nearest normal law with independent coordinates.
-Each coordinate is then mirrored at its mean, or not, at random: it is the same law, and chance
-correlations between coordinates average out over steps.
+In diagonal form, for clouds with hardly more particles than dimensions, R and B are diagonal, and the
+fixed point is the nearest normal law with independent coordinates. Each coordinate is then mirrored
+at its mean, or not, at random: it is the same law, and chance correlations between coordinates
+average out over steps.
 
 No particle is weighted, resampled or copied, and there is no noise. An affine map keeps the cloud's
 shape: what comes out is the normal law nearest to the posterior, which a banana or two modes are not.
@@ -43,7 +42,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from partialbayes.kernels._random_walk import moved_without_correction
-from partialbayes.kernels._whitening import inverse_root, stable_share, whiten, whiten_each
+from partialbayes.kernels._whitening import floored, inverse_root, whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Kernel, Moved, Particles, Phi, PRNGKey, Slopes, Target
 
@@ -85,13 +84,10 @@ def transport(covariance: Covariance = "auto") -> Kernel:
         if is_full(covariance, num_particles, dim, _MARGIN):
             cloud = whiten(values)
             pulled = replicate(gradient) @ cloud.factor.T
-            mean = pulled.mean(axis=0)
-            regression = cloud.standard.T @ (pulled - mean[None, :]) / num_particles
-            identity = jnp.eye(dim, dtype=values.dtype)
-            change = -rate * identity - 0.5 * (regression + regression.T)
-            share = stable_share(change)
-            root = inverse_root(identity + share * change)
-            shift = share * (root @ (root @ mean))
+            regression = -(cloud.standard.T @ pulled) / num_particles
+            ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
+            root = inverse_root(floored(ratio, _LEAST_FACTOR))
+            shift = root @ (root @ pulled.mean(axis=0))
             moved = (_held_back(shift)[None, :] + cloud.standard @ root) @ cloud.factor
         else:
             cloud = whiten_each(values)

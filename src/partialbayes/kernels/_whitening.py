@@ -11,8 +11,9 @@ of its own:
 - `inverse_root` is the coupled iteration of Newton and Schulz, Y ← Y T, Z ← T Z, T = ½ (3 I − Z Y),
   from Y = S / c and Z = I: Y → (S/c)^{½}, Z → (S/c)^{−½}. It takes three rounds near the identity and
   two more for every factor of five between the eigenvalues.
-- `stable_share` finds how long a step may be. Elimination says whether a matrix is positive definite:
-  all its pivots are positive.
+- `floored` raises eigenvalues below a bound to it, X ↦ ½ (X + |X|) for X = S − bound, where
+  |X| = X sign(X) and the sign comes from Newton's and Schulz's iteration too. It starts only where
+  there are such eigenvalues, which elimination shows: S − bound has a pivot that is not positive.
 
 Iterations stop when they have converged, so that their cost follows the matrix.
 """
@@ -31,7 +32,6 @@ from partialbayes.types import Phi
 Matrix = Float[Array, "dim dim"]
 
 _MOST_ROUNDS = 50
-_LEAST_SHARE = 1e-9
 
 
 class Whitened(NamedTuple):
@@ -96,15 +96,27 @@ def inverse_root(matrix: Matrix) -> Matrix:
     return _product(identity + 0.5 * rest, inverse) / jnp.sqrt(scale)
 
 
-def stable_share(change: Matrix) -> Float[Array, ""]:
-    """Return the largest t of 1, ½, ¼, … that leaves every eigenvalue of I + t E above ½."""
-    identity = jnp.eye(change.shape[0], dtype=change.dtype)
+def floored(matrix: Matrix, least: float) -> Matrix:
+    """Raise the eigenvalues of a symmetric matrix that are below ``least`` to it."""
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    above = matrix - least * identity
+    positive = jnp.all(jnp.diagonal(_eliminated(above)) > 0.0)
 
-    def unstable(share: Float[Array, ""]) -> Bool[Array, ""]:
-        pivots = jnp.diagonal(_eliminated(identity + 2.0 * share * change))
-        return ~jnp.all(pivots > 0.0) & (share > _LEAST_SHARE)
+    def going(carry: tuple[Matrix, Matrix, Array]) -> Bool[Array, ""]:
+        _, change, rounds = carry
+        return (jnp.abs(change).max() > 1e-3 * least) & (rounds < _MOST_ROUNDS)
 
-    return jax.lax.while_loop(unstable, lambda share: 0.5 * share, jnp.ones((), change.dtype))
+    def improve(carry: tuple[Matrix, Matrix, Array]) -> tuple[Matrix, Matrix, Array]:
+        sign, _, rounds = carry
+        step = 0.5 * (sign - _product(sign, _product(sign, sign)))
+        return sign + step, _product(above, step), rounds + 1
+
+    start = above / jnp.abs(above).sum(axis=1).max()
+    sign = jnp.where(positive, identity, start)
+    change = jnp.where(positive, jnp.zeros_like(above), above)
+    sign, _, _ = jax.lax.while_loop(going, improve, (sign, change, jnp.zeros((), jnp.int32)))
+    size = _product(above, sign)
+    return least * identity + 0.5 * above + 0.25 * (size + size.T)
 
 
 class Factor(NamedTuple):
