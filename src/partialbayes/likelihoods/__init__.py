@@ -1,7 +1,7 @@
 """Likelihoods: log-densities and predictive moments per example, from the outputs of a network.
 
-A single output has no trailing axis: outputs of shape (n, 1) match targets of shape (n,). The room may
-import `parameters` and `_utils`.
+A single output has no trailing axis: outputs of shape (n, 1) match targets of shape (n,). The room
+may import `parameters` and `_utils`.
 """
 
 from partialbayes.likelihoods._calibrated import calibrated
