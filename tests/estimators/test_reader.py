@@ -39,6 +39,7 @@ def written(folder, name, content):
         ("# by hand\na,b\n1,2\n", ["a", "b"], "begins with 1 lines of comment"),
         ("sep=;\na;b\n1;2\n", ["a", "b"], "semicolons"),
         ("My sales\n\na,b\n1,2\n", ["a", "b"], "the first 2 lines of t.csv are no header"),
+        ("Umsatz\na;b\n1,5;2\n", ["a", "b"], "the first 1 lines of t.csv are no header"),
         ("größe;ort\n1,5;Köln\n2,5;Bonn\n", ["größe", "ort"], "semicolons"),  # 1,5 is not two cells
         ("a,b\n1,2,\n3,4,\n", ["a", "b", "Unnamed: 2"], ""),
         ('a,b\n"two\nlines",2\n', ["a", "b"], ""),

@@ -337,17 +337,17 @@ def _encoding(content: bytes) -> str:
 def _separator(text: str) -> str:
     """The candidate that cuts the lines into the same number of pieces, and into most."""
     lines = [line for line in text.splitlines()[:_SAMPLE_LINES] if line.strip()]
-    best, best_score = ",", (0.0, 0)
+    best, best_score = ",", (-len(lines), 0.0, 0)
     for sep in _CANDIDATES:
-        below = lines[_above_header(lines, sep) :]
-        widths = [len(row) for row in csv.reader(below, delimiter=sep) if row]
+        above = _above_header(lines, sep)
+        widths = [len(row) for row in csv.reader(lines[above:], delimiter=sep) if row]
         width = widths[0]
         # The header has no cells with marks or blanks in them: it says how many columns there are.
-        score = (sum(count == width for count in widths) / len(widths), width)
+        score = (-above, sum(count == width for count in widths) / len(widths), width)
         if width > 1 and score > best_score:
             best, best_score = sep, score
     if (
-        best_score[1] == 0
+        best_score[2] == 0
         and len({len(line.split()) for line in lines}) == 1
         and len(lines[0].split()) > 1
     ):
