@@ -36,11 +36,12 @@ CLASSIFICATION = (
 HEAD = """# Face-off
 
 Written by `benchmarks/faceoff.py`. The estimators at their defaults beside others, all trained on the
-same rows and scored on the same test rows; {splits} split(s) of each table. Targets are in units of the
-training rows' standard deviation. The best of a row is bold; mean ranks are over tables that all ranked
-methods have. Methods that give a mean and a variance are scored as Gaussians, forests by the variance of
-the training rows in the leaves. [How the defaults were chosen](guides/tables.md) says which of them rest
-on training rows alone.
+same rows and scored on the same test rows. Splits: {splits}.
+
+Targets are in units of the training rows' standard deviation. The best of a row is bold. Mean ranks are
+of the methods that have all of the tables. Methods that give a mean and a variance are scored as
+Gaussians, forests by the variance of the training rows in the leaves.
+[How the defaults were chosen](guides/tables.md) says which of them rest on training rows alone.
 """
 _LEAST = 1e-3  # of a standard deviation, in units of the target's
 
@@ -391,8 +392,12 @@ def ranks(frame, score):
 def report(arguments):
     """Write docs/faceoff.md and its pictures."""
     frame = pd.DataFrame(map(json.loads, Path(arguments.results).read_text().splitlines()))
-    # The splits of a table that ours has: means over different splits could not be compared.
-    frame = frame.merge(frame.loc[frame.method == "ours", ["table", "split"]])
+    # Means over different splits could not be compared: a method counts on a table if it has all the
+    # splits that ours has.
+    ours = frame.loc[frame.method == "ours", ["table", "split"]]
+    frame = frame.merge(ours)
+    counts = frame.groupby(["method", "table"]).split.transform("nunique")
+    frame = frame[counts == frame.table.map(ours.groupby("table").split.nunique())]
     docs = HERE.parent / "docs"
     parts = []
     for kind, tables, scores in (
@@ -441,7 +446,14 @@ def report(arguments):
             lines.append(f"| {table} | " + " | ".join(shown) + " |")
         lines.append("| mean | " + " | ".join(f"{mine[name].mean():.3g}" for name in names) + " |")
         parts.append("### Ours: intervals of 90 % and seconds\n\n" + "\n".join(lines) + "\n")
-    (docs / "faceoff.md").write_text(HEAD.format(splits=frame.split.nunique()) + "\n" + "\n".join(parts))
+    (docs / "faceoff.md").write_text(HEAD.format(splits=_splits(ours)) + "\n" + "\n".join(parts))
+
+
+def _splits(ours):
+    """How many splits the tables have, in words."""
+    counts = ours.groupby("table").split.nunique()
+    parts = (f"{count} of {', '.join(own.index)}" for count, own in counts.groupby(counts))
+    return "; ".join(parts)
 
 
 def _picture(mean_ranks, tables, path, title):
