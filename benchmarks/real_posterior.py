@@ -240,9 +240,10 @@ draws after {warmup} of warm-up, {leapfrog_steps:.0f} leapfrog steps each, {dive
 {minutes:.0f} minutes of processor time. Of the mean output at the test rows, split R-hat is
 {median_r_hat:.3f} in the median and {worst_r_hat:.2f} at worst, the effective sample size {median_ess:.0f}
 and {worst_ess:.0f}. Two halves of the chains are {halves:.3f} apart in total variation: smaller
-differences mean nothing.
+differences mean little, and where R-hat is large the reference itself is uncertain.
 
-Methods train for {steps} steps of {batch} rows at their defaults; samplers then see all rows. One run each.
+Methods train for {steps} steps of {batch} rows at their defaults, except for the rates and warm-up of
+SGHMC, SGLD and SWAG; samplers then see all rows. One run each.
 Methods without a line have not been run yet: `python benchmarks/real_posterior.py run` appends them.
 
 - distance: total variation between the predictive laws, noise included; mean over the test rows.
