@@ -791,8 +791,8 @@ MUTATIONS = [
         "training/_held_out.py",
         (
             "noise-of-the-training-rows",
-            "found = shifted(best)",
-            "found = posterior",
+            "chosen, posterior = ends[best]",
+            "chosen, posterior = model, runs[best].posterior",
             "training/test_held_out.py",
         ),
     ),
@@ -893,8 +893,8 @@ MUTATIONS = [
         ),
         (
             "laplace-turns-the-wrong-way",
-            "whitened @ directions.T",
-            "whitened @ directions",
+            "offsets @ directions.T",
+            "offsets @ directions",
             "samplers/test_samplers.py",
             "-klaplace",
         ),

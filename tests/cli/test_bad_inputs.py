@@ -34,7 +34,11 @@ OF_FIT = {
     "an archive": (b"PK\x03\x04xxxx", FIT, "perhaps an Excel file; name it .xlsx"),
     "a PDF": (b"%PDF-1.4", FIT, "is a PDF, and not a table"),
     "gzip by another name": (b"\x1f\x8bxxxx", FIT, "packed by gzip; name it .csv.gz"),
-    "a quote without end": ('x,y\n"1,2\n3,4\n', FIT, "cannot be read as a table"),
+    "a quote without end": (
+        'x,y\n"1,2\n3,4\n',
+        FIT,
+        "a quotation mark in row 1 of table.csv is never closed",
+    ),
     "more cells than names": ("x,y\n1,2,3\n4,5,6\n", FIT, "more cells than its header"),
     "a line too long": ("x,y\n1,2\n3,4,5\n", FIT, "cannot be read as a table (Error tokenizing data"),
     "no such encoding": (GOOD, [*FIT, "--encoding", "utf-99"], "there is no encoding 'utf-99'"),
