@@ -348,10 +348,10 @@ MUTATIONS = [
             "statistical/test_transport.py::test_chance_correlations_average_out",
         ),
         (
-            "transport-widens-without-end",
-            "_LEAST_FACTOR = 0.5",
-            "_LEAST_FACTOR = 0.01",
-            "statistical/test_transport.py::test_negative_curvature_widens_the_cloud_by_no_more_than_two",
+            "transport-widens-by-two",
+            "jnp.maximum(1.0 - rate, _LEAST_FACTOR)",
+            "jnp.asarray(_LEAST_FACTOR)",
+            "statistical/test_transport.py::test_negative_curvature_widens_the_cloud_by_no_more_than_forgetting_does",
         ),
     ),
     *_in(

@@ -20,9 +20,9 @@ In coordinates y of the cloud, φ = m + Rᵀ y with C = Rᵀ R, it reads: with G
     B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j,
 
 where the symmetric root is the map that moves the cloud least, measured by the cloud. The
-eigenvalues of B are held above ½ (no step more than doubles a variance: the curvature of a batch may
-be negative), and the shift of the mean below two standard deviations, root mean square:
-further out the cloud's gradients say little.
+eigenvalues of B are held above 1 − ε, and ½ at least: the curvature of a batch may be negative, and no
+batch widens the cloud by more than forgetting does. The shift of the mean is held below two standard
+deviations, root mean square: further out the cloud's gradients say little.
 
 In diagonal form, for clouds with hardly more particles than dimensions, R and B are diagonal, and the
 fixed point is the nearest normal law with independent coordinates. Each coordinate is then mirrored
@@ -80,20 +80,21 @@ def transport(covariance: Covariance = "auto") -> Kernel:
         num_particles, dim = values.shape
         slopes = slopes_of(particles, target)
         rate = target.room.astype(values.dtype)
+        least = jnp.maximum(1.0 - rate, _LEAST_FACTOR)
         gradient = rate * slopes.log_prior + slopes.log_potential
         if is_full(covariance, num_particles, dim, _MARGIN):
             cloud = whiten(values)
             pulled = replicate(gradient) @ cloud.factor.T
             regression = -(cloud.standard.T @ pulled) / num_particles
             ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
-            root = inverse_root(floored(ratio, _LEAST_FACTOR))
+            root = inverse_root(floored(ratio, least))
             shift = root @ (root @ pulled.mean(axis=0))
             moved = (_held_back(shift)[None, :] + cloud.standard @ root) @ cloud.factor
         else:
             cloud = whiten_each(values)
             pulled = replicate(gradient) * cloud.factor[None, :]
             factors = 1.0 - rate - (cloud.standard * pulled).mean(axis=0)
-            factors = jnp.maximum(factors, _LEAST_FACTOR)
+            factors = jnp.maximum(factors, least)
             sides = jax.random.rademacher(key, (dim,), values.dtype)
             shift = _held_back(pulled.mean(axis=0) / factors)
             anomalies = (sides * jax.lax.rsqrt(factors))[None, :] * cloud.standard

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from partialbayes.types import Phi
+from partialbayes.types import Phi, Scalar
 
 Matrix = Float[Array, "dim dim"]
 
@@ -96,7 +96,7 @@ def inverse_root(matrix: Matrix) -> Matrix:
     return _product(identity + 0.5 * rest, inverse) / jnp.sqrt(scale)
 
 
-def floored(matrix: Matrix, least: float) -> Matrix:
+def floored(matrix: Matrix, least: float | Scalar) -> Matrix:
     """Raise the eigenvalues of a symmetric matrix that are below ``least`` to it."""
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     above = matrix - least * identity
