@@ -119,12 +119,9 @@ class LogDensity(Protocol):
 class Particles(NamedTuple):
     """A weighted cloud of particles: Σ_j exp(log_weights[j]) δ(values[j]).
 
-    In the posterior of an ensemble both arrays have a leading member axis, and the weights are
-    normalized over members and particles together.
-
-    Attributes:
-        values: The position of each particle.
-        log_weights: The normalized log-weight of each particle.
+    ``values`` has the position of each particle, ``log_weights`` its normalized log-weight. In the
+    posterior of an ensemble both arrays have a leading member axis, and the weights are normalized over
+    members and particles together.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
