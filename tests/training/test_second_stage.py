@@ -150,6 +150,16 @@ def test_few_draws_of_the_prior_warn():
         judge(pb.types.ImportanceReport(np.array(-3.0), np.array(1.5)))
 
 
+def test_moves_of_a_laplace_approximation_that_are_rejected_warn():
+    def report(*acceptance):
+        zeros = np.zeros(len(acceptance))
+        return pb.types.LaplaceReport(zeros, zeros, zeros, np.array(acceptance))
+
+    judge(report(1.0, 0.8))
+    with pytest.warns(MixingWarning, match="accepted 1 % of its proposals"):
+        judge(report(0.8, 0.01))
+
+
 def test_a_sampler_that_goes_nowhere_warns():
     """Steps a thousand times too long: in fit and in second_stage alike."""
     sampler = pb.samplers.hmc(

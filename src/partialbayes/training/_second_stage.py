@@ -33,6 +33,7 @@ from partialbayes.types import (
     Batch,
     ChainReport,
     ImportanceReport,
+    LaplaceReport,
     Model,
     Posterior,
     PRNGKey,
@@ -159,6 +160,8 @@ def judge(report: Report, fit: Any = None) -> None:
         _warn(_complaints_of_chains(report))
     elif isinstance(report, ImportanceReport):
         _warn(_complaints_of_weights(report))
+    elif isinstance(report, LaplaceReport):
+        _warn(_complaints_of_moves(report))
 
 
 def _warn(complaints: list[str]) -> None:
@@ -171,6 +174,17 @@ _FEWEST_DRAWS = 20  # that the kept ones may be worth
 _MOST_DIVERGENCES = 0.01  # of the kept draws
 _SMALLEST_ACCEPTANCE = 0.1
 _LONG_ENOUGH = 50  # draws of a chain before R-hat and effective sample size say anything
+
+
+def _complaints_of_moves(report: LaplaceReport) -> list[str]:
+    """List what is wrong with the moves that correct a Laplace approximation."""
+    acceptance = float(np.min(np.asarray(report.acceptance)))
+    if acceptance >= _SMALLEST_ACCEPTANCE:
+        return []
+    return [
+        f"the last move of laplace(num_moves=...) accepted {100 * acceptance:.3g} % of its proposals: "
+        "the draws are those of the normal approximation. Use a narrower prior, more moves, or nuts()."
+    ]
 
 
 def _complaints_of_chains(report: ChainReport) -> list[str]:
