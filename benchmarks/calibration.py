@@ -151,7 +151,8 @@ def settled_variance(kernel: pb.types.Kernel, dim: int, num_particles: int, runs
                 pb.types.Particles(moved.values, log_weights)
             ).mean()
 
-        _, variances = jax.lax.scan(move, (start, kernel.init(dim)), jax.random.split(key_moves, 50))
+        state = kernel.init(pb.types.Particles(start, log_weights))
+        _, variances = jax.lax.scan(move, (start, state), jax.random.split(key_moves, 50))
         return variances[25:].mean()
 
     return np.asarray(jax.lax.map(jax.jit(one), jax.random.split(jax.random.key(0), runs)), float)

@@ -634,7 +634,7 @@ class Moved(NamedTuple):
     state: PyTree
 
 
-def _no_memory(dim: int, /) -> PyTree:
+def _no_memory(particles: Particles, /) -> PyTree:
     return ()
 
 
@@ -646,8 +646,8 @@ def _any_number(dim: int, /) -> int:
 class KernelInit(Protocol):
     """A function that returns the initial memory of a kernel."""
 
-    def __call__(self, dim: int, /) -> PyTree:
-        """Make the memory for a φ of ``dim`` weights."""
+    def __call__(self, particles: Particles, /) -> PyTree:
+        """Make the memory for a cloud of particles."""
 
 
 @runtime_checkable

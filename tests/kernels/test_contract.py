@@ -76,7 +76,7 @@ def cloud() -> tuple[pb.types.Particles, Target]:
 def test_shapes_dtypes_state_and_key(build):
     particles, target = cloud()
     kernel = build(0.1)
-    state = kernel.init(DIM)
+    state = kernel.init(particles)
     step = jax.jit(lambda key, state: kernel.step(key, particles, target, state))
     moved = step(jax.random.key(1), state)
     assert jax.typeof(moved.values) == jax.typeof(particles.values)
@@ -116,7 +116,7 @@ def test_a_kernel_that_says_it_uses_the_batch_does_and_ohsmc_does_not_weight_by_
                 return -0.5 * jnp.sum(jnp.square(phi)) + 4.0 * log_potential(phi)
 
             there = target._replace(log_density=log_density, log_potential=log_potential)
-            moved = kernel.step(jax.random.key(1), particles, there, kernel.init(DIM))
+            moved = kernel.step(jax.random.key(1), particles, there, kernel.init(particles))
             return moved.values.mean(axis=0), moved.log_correction
 
         means, corrections = jax.jit(jax.vmap(toward))(jnp.asarray([-3.0, 3.0]))
@@ -136,7 +136,7 @@ def test_its_number_can_be_mapped_over(build):
             return moved.state, moved.values
 
         # Two moves, for what acts through the state.
-        return jax.lax.scan(move, kernel.init(DIM), jax.random.split(jax.random.key(1)))[1][1]
+        return jax.lax.scan(move, kernel.init(particles), jax.random.split(jax.random.key(1)))[1][1]
 
     # The checker of keys does not see through a mapped loop whose length depends on the number.
     with jax.debug_key_reuse(False):

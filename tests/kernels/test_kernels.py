@@ -97,7 +97,7 @@ def test_a_particle_learns_from_the_other_half_alone(kernel, count):
     @jax.jit
     def steps(values):
         particles = pb.types.Particles(values, uniform_log_weights(count))
-        moved = kernel.step(jax.random.key(1), particles, target, kernel.init(1))
+        moved = kernel.step(jax.random.key(1), particles, target, kernel.init(particles))
         return (moved.values - values)[:half]
 
     first = steps(values)
@@ -116,7 +116,7 @@ def test_chains_learn_from_the_pools_they_are_given(kernel):
     @jax.jit
     def lengths(pools):
         step = kernel.learn(pools, target.prior)
-        return jnp.abs(step(jax.random.key(1), particles, target, kernel.init(1)).values[:, 0])
+        return jnp.abs(step(jax.random.key(1), particles, target, kernel.init(particles)).values[:, 0])
 
     same, mixed = lengths((narrow, narrow)), lengths((wide, narrow))
     np.testing.assert_allclose(mixed / same, [100.0, 100.0, 1.0, 1.0], rtol=1e-3)
@@ -126,4 +126,4 @@ def test_one_particle_has_no_others_to_learn_from():
     particles, target = cloud(1, lambda phi: 0.0 * phi.sum())
     kernel = pb.kernels.adapted_metropolis()
     with pytest.raises(ValueError, match="num_particles is 1"):
-        kernel.step(jax.random.key(0), particles, target, kernel.init(1))
+        kernel.step(jax.random.key(0), particles, target, kernel.init(particles))

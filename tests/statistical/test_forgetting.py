@@ -92,7 +92,7 @@ def one_step(values, fraction, covariance="full"):
     prior = Moments(*(jnp.asarray(moment[:dim], float) for moment in PRIOR))
     target = Target(lambda phi: 0.0, lambda phi: 0.0, prior, jnp.asarray(fraction))
     kernel = pb.kernels.forgetting(covariance)
-    step = jax.jit(lambda key: kernel.step(key, particles, target, kernel.init(dim)).values)
+    step = jax.jit(lambda key: kernel.step(key, particles, target, kernel.init(particles)).values)
     return np.asarray(step(jax.random.key(1))), prior
 
 

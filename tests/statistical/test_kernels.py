@@ -67,7 +67,7 @@ def p_values(values, mean, covariance) -> list[float]:
 
 
 def one_move(kernel: pb.types.Kernel, particles: pb.types.Particles, target: Target) -> Moved:
-    state = kernel.init(particles.values.shape[1])
+    state = kernel.init(particles)
     return jax.jit(lambda key: kernel.step(key, particles, target, state))(jax.random.key(3))
 
 
@@ -259,7 +259,8 @@ def test_clouds_of_few_particles_keep_their_spread(name, dim, count):
             moved = kernel.step(key, cloud, target, carry[1])
             return (moved.values, moved.state), moved.values.var(axis=0).mean()
 
-        _, variances = jax.lax.scan(move, (values, kernel.init(dim)), jax.random.split(key_moves, 30))
+        state = kernel.init(pb.types.Particles(values, uniform_log_weights(count)))
+        _, variances = jax.lax.scan(move, (values, state), jax.random.split(key_moves, 30))
         return variances[10:].mean()
 
     with jax.debug_key_reuse(False):
@@ -281,7 +282,8 @@ def test_adapted_hamiltonian_follows_directions_far_narrower_than_others():
     posterior = Gaussian(np.zeros(dim), narrow, Moments(jnp.zeros(dim), jnp.ones(dim)))
     kernel, target = pb.kernels.adapted_hamiltonian(), posterior.target()
     step = jax.jit(lambda key, cloud, state: kernel.step(key, cloud, target, state))
-    cloud, state = posterior.draw(count, seed=7), kernel.init(dim)
+    cloud = posterior.draw(count, seed=7)
+    state = kernel.init(cloud)
     for seed in range(20):  # until the step size has settled
         before = cloud.values.sum(axis=1)
         moved = step(jax.random.key(seed), cloud, state)

@@ -130,7 +130,7 @@ def ohsmc(
 
     def init(key: PRNGKey) -> OhsmcState:
         psi, particles = start_cloud(model, key, num_particles)
-        return OhsmcState(psi, optimizer.init(psi), particles, kernel.init(model.split.dim))
+        return OhsmcState(psi, optimizer.init(psi), particles, kernel.init(particles))
 
     def weighted_step(key: PRNGKey, state: OhsmcState, batch: Batch) -> tuple[OhsmcState, Info]:
         key_resample, key_move, key_gradient = jax.random.split(key, 3)
@@ -180,7 +180,7 @@ def ohsmc(
         particles = posterior.particles
         if kernel.batch_rate:
             particles = equally_weighted(particles)
-        return state._replace(psi=posterior.psi, particles=particles)
+        return state._replace(psi=posterior.psi, particles=particles, kernel=kernel.init(particles))
 
     step = unweighted_step if kernel.batch_rate else weighted_step
     wants: Literal["batches"] | None = "batches" if kernel.needs_batches else None

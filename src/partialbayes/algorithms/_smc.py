@@ -110,7 +110,7 @@ def smc(
 
     def init(key: PRNGKey) -> SmcState:
         psi, particles = start_cloud(model, key, num_particles)
-        memory = kernel.init(model.split.dim)
+        memory = kernel.init(particles)
         return SmcState(psi, optimizer.init(psi), memory, Posterior(psi, particles))
 
     def step(key: PRNGKey, state: SmcState, batch: Batch) -> tuple[SmcState, Info]:

@@ -56,7 +56,7 @@ def by_halves(
         gain: By how much the logarithm of the step changes for a gap of one in acceptance.
     """
 
-    def init(dim: int) -> Scalar:
+    def init(particles: Particles) -> Scalar:
         return jnp.zeros((), jnp.result_type(float))
 
     def step(key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar) -> Moved:

@@ -35,22 +35,35 @@ shape: what comes out is the normal law nearest to the posterior, which a banana
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float
 
 from partialbayes.kernels._random_walk import moved_without_correction
 from partialbayes.kernels._whitening import floored, inverse_root, whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
-from partialbayes.types import Kernel, Moved, Particles, Phi, PRNGKey, Slopes, Target
+from partialbayes.types import Kernel, Moved, Particles, Phi, PRNGKey, Scalar, Slopes, Target
 
 Covariance = Literal["auto", "full", "diagonal"]
+Values = Float[Array, "particle dim"]
 
 _LEAST_FACTOR = 0.5
 _FARTHEST = 2.0
 _MARGIN = 1.25  # particles per dimension for the covariance to be full
+
+
+class Frame(NamedTuple):
+    """A cloud's own coordinates: φ_j = m + Rᵀ y_j.
+
+    Attributes:
+        standard: y, of mean zero and covariance one. An affine map of the cloud does not change it.
+        factor: R, which the moves multiply.
+    """
+
+    standard: Values
+    factor: Float[Array, "dim dim"]
 
 
 def transport(covariance: Covariance = "auto") -> Kernel:
@@ -75,33 +88,50 @@ def transport(covariance: Covariance = "auto") -> Kernel:
     """
     require_covariance(covariance)
 
-    def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
+    def init(particles: Particles) -> Frame | tuple[()]:
         values = replicate(particles.values)
-        num_particles, dim = values.shape
+        if not is_full(covariance, *values.shape, _MARGIN):
+            return ()
+        cloud = whiten(values)
+        return Frame(cloud.standard, cloud.factor)
+
+    def step(key: PRNGKey, particles: Particles, target: Target, frame: Frame | tuple[()]) -> Moved:
+        values = replicate(particles.values)
         slopes = slopes_of(particles, target)
         rate = target.room.astype(values.dtype)
-        least = jnp.maximum(1.0 - rate, _LEAST_FACTOR)
-        gradient = rate * slopes.log_prior + slopes.log_potential
-        if is_full(covariance, num_particles, dim, _MARGIN):
-            cloud = whiten(values)
-            pulled = replicate(gradient) @ cloud.factor.T
-            regression = -(cloud.standard.T @ pulled) / num_particles
-            ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
-            root = inverse_root(floored(ratio, least))
-            shift = root @ (root @ pulled.mean(axis=0))
-            moved = (_held_back(shift)[None, :] + cloud.standard @ root) @ cloud.factor
-        else:
-            cloud = whiten_each(values)
-            pulled = replicate(gradient) * cloud.factor[None, :]
-            factors = 1.0 - rate - (cloud.standard * pulled).mean(axis=0)
-            factors = jnp.maximum(factors, least)
-            sides = jax.random.rademacher(key, (dim,), values.dtype)
-            shift = _held_back(pulled.mean(axis=0) / factors)
-            anomalies = (sides * jax.lax.rsqrt(factors))[None, :] * cloud.standard
-            moved = (shift[None, :] + anomalies) * cloud.factor[None, :]
-        return moved_without_correction(cloud.mean[None, :] + moved, state)
+        gradient = replicate(rate * slopes.log_prior + slopes.log_potential)
+        if isinstance(frame, Frame):
+            return _move_together(values, gradient, rate, frame)
+        return moved_without_correction(_move_each(key, values, gradient, rate), frame)
 
-    return Kernel(step, keeps_target=False, batch_rate=1.0)
+    return Kernel(step, init, keeps_target=False, batch_rate=1.0)
+
+
+def _move_together(values: Values, gradient: Values, rate: Scalar, frame: Frame) -> Moved:
+    """Move the cloud and its frame; the standard coordinates stay as they are."""
+    num_particles, dim = values.shape
+    standard, factor = frame
+    regression = -(standard.T @ gradient) @ factor.T / num_particles
+    ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
+    root = inverse_root(floored(ratio, _least(rate)))
+    shift = _held_back(root @ (root @ (factor @ gradient.mean(axis=0))))
+    factor, mean = root @ factor, values.mean(axis=0) + shift @ factor
+    return moved_without_correction(mean[None, :] + standard @ factor, Frame(standard, factor))
+
+
+def _move_each(key: PRNGKey, values: Values, gradient: Values, rate: Scalar) -> Values:
+    """Move every coordinate by its own variance."""
+    cloud = whiten_each(values)
+    pulled = gradient * cloud.factor[None, :]
+    factors = jnp.maximum(1.0 - rate - (cloud.standard * pulled).mean(axis=0), _least(rate))
+    sides = jax.random.rademacher(key, cloud.mean.shape, values.dtype)
+    shift = _held_back(pulled.mean(axis=0) / factors)
+    anomalies = (sides * jax.lax.rsqrt(factors))[None, :] * cloud.standard
+    return cloud.mean[None, :] + (shift[None, :] + anomalies) * cloud.factor[None, :]
+
+
+def _least(rate: Scalar) -> Scalar:
+    return jnp.maximum(1.0 - rate, _LEAST_FACTOR)
 
 
 def _held_back(shift: Phi) -> Phi:
