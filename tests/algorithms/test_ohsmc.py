@@ -62,6 +62,19 @@ def test_the_power_of_the_likelihood_rises_from_the_first_step():
     np.testing.assert_allclose(after.log_targets, log_target(after.particles.values), rtol=1e-5)
 
 
+def assert_kalman(before, after, rtol):
+    """Mean and covariance went from P to P' = (1 − ε) P + ε S + Φᵀ Φ / σ²."""
+    before, after = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    features, noise = np.asarray(ORACLE.features(PSI), np.float64), float(jnp.exp(PSI.likelihood))
+    known = np.linalg.inv(np.cov(before.T, bias=True))
+    prior = np.eye(3) * np.exp(-2 * float(PSI.prior))
+    precision = 2 / 3 * known + 1 / 3 * prior + features.T @ features / noise
+    information = 2 / 3 * known @ before.mean(axis=0) + features.T @ ORACLE.targets / noise
+    mean = np.linalg.solve(precision, information)
+    np.testing.assert_allclose(after.mean(axis=0), mean, rtol=rtol, atol=1e-3)
+    np.testing.assert_allclose(np.cov(after.T, bias=True), np.linalg.inv(precision), rtol=rtol, atol=1e-5)
+
+
 class TestWithoutWeights:
     """A kernel that uses the batch: one step, computed as it stands."""
 
@@ -94,19 +107,20 @@ class TestWithoutWeights:
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02, atol=1e-3), after.psi, expected
         )
-        # Kalman: P' = (1 − ε) P + ε S + Φᵀ Φ / σ².
-        features, noise = np.asarray(ORACLE.features(PSI), np.float64), float(jnp.exp(PSI.likelihood))
-        before = np.linalg.inv(np.cov(np.asarray(values, np.float64).T, bias=True))
-        prior = np.eye(3) * np.exp(-2 * float(PSI.prior))
-        precision = 2 / 3 * before + 1 / 3 * prior + features.T @ features / noise
-        information = 2 / 3 * before @ np.mean(values, axis=0) + features.T @ ORACLE.targets / noise
-        moved = np.asarray(after.particles.values, np.float64)
-        np.testing.assert_allclose(
-            moved.mean(axis=0), np.linalg.solve(precision, information), rtol=2e-3, atol=1e-3
-        )
-        np.testing.assert_allclose(
-            np.cov(moved.T, bias=True), np.linalg.inv(precision), rtol=5e-3, atol=1e-5
-        )
+        assert_kalman(values, after.particles.values, rtol=5e-3)
+
+    def test_follows_the_cloud_for_hundreds_of_steps_and_after_a_restart(self):
+        """The kernel keeps coordinates of the cloud, which are those of the cloud it is given."""
+        algorithm = pb.ohsmc(ORACLE.model, num_particles=12, optimizer=optax.sgd(0.0))
+        state = algorithm.init(jax.random.key(0))
+        other = pb.types.Particles(1.0 + 3.0 * state.particles.values[::-1], state.particles.log_weights)
+        step = jax.jit(algorithm.step)
+        state = algorithm.restart(state, pb.types.Posterior(PSI, other))
+        for number in range(1, 300):
+            before = state.particles.values
+            state, _ = step(jax.random.key(number), state, BATCH)
+            if number in (1, 299):
+                assert_kalman(before, state.particles.values, rtol=5e-3)
 
     def test_goes_on_from_weighted_particles_with_equal_ones(self):
         algorithm = pb.ohsmc(ORACLE.model, num_particles=4)
