@@ -5,7 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(VENV)/.run
 DEV    := $(VENV)/.dev
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+# Python compiles what is imported when it is imported; most of what is installed never is.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
           --no-strip-extras $(UPGRADE)
 
