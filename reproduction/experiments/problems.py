@@ -86,7 +86,7 @@ def _make_noise(setting: TabularSetting) -> Likelihood:
         return gaussian(1.0)
     if setting.noise == "learned":
         return gaussian(learned(1.0))
-    return student_t(learned(4.0), "predicted")
+    return student_t(5.0, "predicted")
 
 
 def _make_model(

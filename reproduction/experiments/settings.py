@@ -27,9 +27,10 @@ BEST_METHODS = (
 )
 TO_THE_END = (
     *("MAP", "OHSMC", "OHSMC-diagonal", "OHSMC-trajectory", "Rank-one", "Rank-one-trajectory"),
-    *("Deep ensemble", "Deep ensemble-trajectory"),
+    *("Deep ensemble", "Deep ensemble-trajectory", "Estimator"),
 )
-"""The methods of the regression tables in the best track; see `to_the_end`."""
+"""The methods of the regression tables in the best track; see `to_the_end`. The estimator is that of
+tables at its defaults, with a network, features and schedule of its own."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class TabularSetting(Setting):
         metropolis_variance: Variance of SGSMC's random-walk Metropolis, ten steps of it.
         hmc: HMC of the second stages.
         noise: "fixed" at variance 1, one "learned" variance, or "student_t": noise whose scale the
-            network gives and whose degrees of freedom are learned.
+            network gives, with five degrees of freedom.
         prior: Normal of variance 1, "standard"; or 1 over the inputs of the layer, "fan_in".
         initial_bias: Standard deviation of the hidden biases at the start, see `mlp`; the paper does
             not say. About the spread of the inputs on the synthetic sets, for all methods alike: over
@@ -262,7 +263,10 @@ def _standard(dataset: str, track: Track = "best") -> TabularSetting:
 
     Network and prior of φ were chosen by validation NLPD on the first three to five splits of boston,
     yacht and energy, the Student-t noise on parts of the training rows of the first six splits of
-    these and concrete (better than Gaussian noise on all four), for all methods alike.
+    these and concrete (better than Gaussian noise on all four), for all methods alike. Its degrees of
+    freedom are fixed: learned on rows that the network fits ever closer they fell to one, and the
+    held-out density of boston's first five splits, for three priors of ψ, was lower by 0.02 to 0.07 for
+    OHSMC and by 0.00 to 0.03 for MAP.
     """
     small = dataset in _SMALL_SETS
     epochs = 200 if small else 100

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from partialbayes._engine.epochs import num_batches
+from partialbayes.estimators import PartialBNNRegressor
 from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics._common import AnyArray
 from partialbayes.prediction._predict import log_predictive_density, predict
@@ -36,6 +37,7 @@ from reproduction.figures.collect import predict_boundaries, predict_curves
 from reproduction.figures.records import Record
 from reproduction.tables.metrics import rename_scores
 
+_ESTIMATOR = "Estimator"
 _Pose: TypeAlias = Callable[[TabularSetting, Path | None], Problem]
 _Collect: TypeAlias = Callable[[str, Model, Posterior, Run], Record]
 
@@ -43,6 +45,11 @@ _Collect: TypeAlias = Callable[[str, Model, Posterior, Run], Record]
 class _Trained(NamedTuple):
     model: Model
     fit: Fit
+    run: Run
+
+
+class _Estimated(NamedTuple):
+    estimator: PartialBNNRegressor
     run: Run
 
 
@@ -74,13 +81,18 @@ class TabularExperiment(Experiment):
         assert isinstance(setting, TabularSetting)
         for method in methods:
             size = 1 if method in ONE_AT_A_TIME else setting.at_once
-            if setting.prior_scales:
+            if method == _ESTIMATOR:
+                size = 1
+            elif setting.prior_scales:
                 size = to_the_end.METHODS[method].at_once or setting.at_once
             for begin in range(0, len(repeats[method]), size):
                 yield method, tuple(repeats[method][begin : begin + size])
 
-    def train(self, task: Task) -> list[_Trained]:
+    def train(self, task: Task) -> Sequence[_Trained | _Estimated]:
         """Train the runs of a task as one program."""
+        if task.method == _ESTIMATOR:
+            problem = load_problem(self.pose, task.setting, task.data_dir)
+            return [_estimate(problem.run(repeat), repeat) for repeat in task.repeats]
         if task.setting.prior_scales:
             problem = load_problem(self.pose, task.setting, task.data_dir)
             trained = to_the_end.train_to_the_end(task.method, problem, task.setting, task.repeats)
@@ -91,14 +103,16 @@ class TabularExperiment(Experiment):
         fits = train(algorithms, task.setting, runs, task.repeats)
         return [_Trained(problem.model, *pair) for pair in zip(fits, runs, strict=True)]
 
-    def score(self, task: Task, trained: _Trained) -> dict[str, float]:
+    def score(self, task: Task, trained: _Trained | _Estimated) -> dict[str, float]:
         """Return the scores of a run on its test data.
 
         They are NaN where it diverged before its first validation, or its second stage stalled. A run
         that diverged later has its best posterior before.
         """
+        inputs, targets = trained.run.test
+        if isinstance(trained, _Estimated):
+            return rename_scores(evaluate(trained.estimator.predictive(inputs), targets))
         model, fit, run = trained
-        inputs, targets = run.test
         predictive = predict(model, fit.posterior, inputs, target_scale=run.target_scale)
         scores = rename_scores(evaluate(predictive, targets))
         if run.truth is not None:
@@ -112,11 +126,21 @@ class TabularExperiment(Experiment):
             return dict.fromkeys(scores, math.nan)
         return scores
 
-    def collect_records(self, task: Task, trained: _Trained) -> dict[str, Record]:
+    def collect_records(self, task: Task, trained: _Trained | _Estimated) -> dict[str, Record]:
         """Return what single particles predict on a grid."""
+        if isinstance(trained, _Estimated):
+            return {}
         model, fit, run = trained
         collected = self.collect.items()
         return {name: record(task.method, model, fit.posterior, run) for name, record in collected}
+
+
+def _estimate(run: Run, repeat: int) -> _Estimated:
+    """Fit the estimator of tables to all rows that are not for testing; it needs none held out."""
+    inputs, targets = (np.concatenate(pair) for pair in zip(run.train, run.validation, strict=True))
+    assert run.target_scale is not None
+    estimator = PartialBNNRegressor(random_state=repeat)
+    return _Estimated(estimator.fit(inputs, run.target_scale.restore(targets)), run)
 
 
 @cache
