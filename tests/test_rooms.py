@@ -7,7 +7,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "partialbayes"
 ORDER = """
-    types errors _utils parallel
+    types results errors _utils parallel
     networks parameters likelihoods subsets priors model
     weights resampling annealing feynman_kac kernels
     samplers algorithms prediction metrics io callbacks _engine training online pretrained

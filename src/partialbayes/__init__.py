@@ -4,7 +4,8 @@ The names of a first hour are here. Everything else is in the families: `network
 `priors`, `subsets` and `model` say what is modeled; `kernels`, `resampling`, `annealing` and
 `feynman_kac` how particles move; `samplers`, `algorithms`, `training`, `online` and `pretrained` how
 they learn; `prediction`, `metrics`, `analysis`, `plots` and `reporting` what comes out; `io`, `parallel`
-and `estimators` where it lives. `types` holds the contracts, `errors` every exception and warning.
+and `estimators` where it lives. `types` holds the contracts, `results` what training
+returns, `errors` every exception and warning.
 """
 
 from importlib import import_module
@@ -33,6 +34,7 @@ from partialbayes import (
     priors,
     reporting,
     resampling,
+    results,
     samplers,
     subsets,
     training,
@@ -132,6 +134,7 @@ __all__ = [
     "report",
     "reporting",
     "resampling",
+    "results",
     "sampled",
     "samplers",
     "save",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from partialbayes.types import Fit
+from partialbayes.results import Fit
 
 __all__ = [
     "CheckpointError",

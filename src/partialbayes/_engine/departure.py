@@ -14,7 +14,8 @@ from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
-from partialbayes.types import Batch, Departure, Model, Posterior
+from partialbayes.results import Departure
+from partialbayes.types import Batch, Model, Posterior
 
 Scored: TypeAlias = tuple[Float[np.ndarray, " example"], mixture.MixtureMoments]
 

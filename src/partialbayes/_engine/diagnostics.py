@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, Int
 from partialbayes._engine.departure import worse
 from partialbayes._utils.warn import warn
 from partialbayes.errors import CollapseWarning, SteepPathWarning
-from partialbayes.types import Algorithm, Departure, Particles
+from partialbayes.results import Departure
+from partialbayes.types import Algorithm, Particles
 
 _PATIENCE = 50  # steps in a row before a collapse is worth a warning
 _SMALLEST_SHARE = 0.01  # of the particles that carry weight

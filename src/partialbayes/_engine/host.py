@@ -13,8 +13,8 @@ from partialbayes._engine.checkpoints import RunCheckpoint
 from partialbayes._engine.compiled import Carry, start
 from partialbayes._engine.identity import identity_of
 from partialbayes._engine.interrupts import Interrupts
+from partialbayes._engine.job import Job, last_step
 from partialbayes._engine.monitor import Monitor
-from partialbayes._engine.results import Job, last_step
 from partialbayes._engine.settings import Checkpoints, Run
 from partialbayes.parallel._hosts import broadcast_from_process_zero, explain_lost_process
 from partialbayes.parallel._sharding import put_on_mesh, use_mesh

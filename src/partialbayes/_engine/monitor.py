@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 from partialbayes._engine.checkpoints import RunCheckpoint
 from partialbayes._engine.compiled import Carry, Plan
 from partialbayes._engine.diagnostics import remedy, warn_of_collapse
-from partialbayes._engine.results import Job, result
+from partialbayes._engine.job import Job, result
 from partialbayes._engine.settings import Run
 from partialbayes.callbacks import Progress
 from partialbayes.errors import TrainingDivergedError

@@ -21,7 +21,8 @@ from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import as_posterior
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, ChainReport, Chunks, Fit, Model, Posterior, PRNGKey, Seed
+from partialbayes.results import ChainReport, Fit
+from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey, Seed
 
 
 def to_arviz(

@@ -25,7 +25,8 @@ from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
 from partialbayes.prediction._predictive import Predictive, rows_to_compute
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Chunks, Fit, Model, Posterior
+from partialbayes.results import Fit
+from partialbayes.types import Chunks, Model, Posterior
 
 
 def predict(

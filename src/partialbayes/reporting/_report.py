@@ -29,7 +29,8 @@ from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.reporting._baseline import Baseline
 from partialbayes.reporting._html import picture, short, write_page
-from partialbayes.types import ChainReport, Chunks, Fit, History, Model, Posterior, Report
+from partialbayes.results import ChainReport, Fit, History
+from partialbayes.types import Chunks, Model, Posterior, Report
 
 _MOST_COLUMNS = 40  # to reckon the importance of
 _PERMUTED_ROWS = 500

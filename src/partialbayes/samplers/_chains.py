@@ -17,19 +17,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
+from partialbayes.results import ChainReport
 from partialbayes.samplers._target import log_joint, prior_scale
-from partialbayes.types import (
-    Batch,
-    ChainReport,
-    Model,
-    Particles,
-    Phi,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-    Scalar,
-)
+from partialbayes.types import Batch, Model, Particles, Phi, Posterior, PRNGKey, Report, Sampler, Scalar
 from partialbayes.weights import uniform_log_weights
 
 

@@ -10,16 +10,8 @@ from __future__ import annotations
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import forward_pass
-from partialbayes.types import (
-    Batch,
-    ImportanceReport,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-)
+from partialbayes.results import ImportanceReport
+from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 

@@ -29,11 +29,11 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes._utils.jaxprs import partially_evaluate
+from partialbayes.results import LaplaceReport
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.samplers._whitened import hamiltonian_moves
 from partialbayes.types import (
     Batch,
-    LaplaceReport,
     LogDensity,
     Model,
     Particles,

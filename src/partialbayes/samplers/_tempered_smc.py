@@ -28,7 +28,8 @@ from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified
-from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler, TemperingReport
+from partialbayes.results import TemperingReport
+from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler
 
 _DEFAULT_KERNEL = adapted_hamiltonian()
 

@@ -9,7 +9,7 @@ from partialbayes._engine.departure import departure, warn_of_departure
 from partialbayes._engine.diagnostics import require_rows
 from partialbayes._engine.host import Trained, train
 from partialbayes._engine.interrupts import Interrupts
-from partialbayes._engine.results import Job, end_of, last_step, result
+from partialbayes._engine.job import Job, end_of, last_step, result
 from partialbayes._engine.settings import Run, as_run, as_validation, choose_rows, make_plan
 from partialbayes._engine.sources import source_of
 from partialbayes._engine.streams import salt
@@ -19,8 +19,9 @@ from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.parallel._mesh import require_divisible
+from partialbayes.results import End, Fit
 from partialbayes.training._second_stage import judge
-from partialbayes.types import Algorithm, End, Fit, Seed
+from partialbayes.types import Algorithm, Seed
 
 
 def fit(

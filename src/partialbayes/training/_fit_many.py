@@ -15,7 +15,7 @@ from partialbayes._engine.compiled import Build, Program, Runs
 from partialbayes._engine.diagnostics import require_rows
 from partialbayes._engine.host import Trained, train
 from partialbayes._engine.interrupts import Interrupts
-from partialbayes._engine.results import Job, end_of, last_step, result
+from partialbayes._engine.job import Job, end_of, last_step, result
 from partialbayes._engine.settings import (
     Run,
     Validation,
@@ -31,8 +31,9 @@ from partialbayes._utils.warn import warn
 from partialbayes.errors import DivergedWarning, StalledWarning, TrainingInterrupted
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._sweep import sweep
+from partialbayes.results import End, Fit, TemperingReport
 from partialbayes.training._fit import require_no_transformation
-from partialbayes.types import Algorithm, Batch, End, Fit, Model, PRNGKey, Report, TemperingReport
+from partialbayes.types import Algorithm, Batch, Model, PRNGKey, Report
 
 
 def fit_many(

@@ -23,8 +23,9 @@ from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._calibrate import calibrate
+from partialbayes.results import Fit
 from partialbayes.training._fit_many import fit_many
-from partialbayes.types import Algorithm, Fit, Model, Seed
+from partialbayes.types import Algorithm, Model, Seed
 
 
 class PriorFit(NamedTuple):

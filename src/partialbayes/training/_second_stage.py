@@ -28,20 +28,8 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    ChainReport,
-    ImportanceReport,
-    LaplaceReport,
-    Model,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-    Seed,
-    TemperingReport,
-)
+from partialbayes.results import ChainReport, ImportanceReport, LaplaceReport, TemperingReport
+from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report, Sampler, Seed
 
 
 def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = None) -> Sampler:

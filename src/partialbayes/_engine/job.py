@@ -1,4 +1,4 @@
-"""What is trained, and what comes out: the job of a run, and the `Fit` made of its carry."""
+"""Hold what one run, or many runs at once, compute with, and make the `Fit` of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from partialbayes._engine.sources import Source
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._sharding import use_mesh
-from partialbayes.types import Algorithm, Batch, End, Fit, History, Posterior, Report
+from partialbayes.results import End, Fit, History
+from partialbayes.types import Algorithm, Batch, Posterior, Report
 
 
 class Job(NamedTuple):
