@@ -107,7 +107,9 @@ def test_contributing_prints_the_rooms_in_the_order_of_imports():
 
 # Files whose docstrings follow CONTRIBUTING.md; add a room when all of its files do.
 IN_ONE_VOICE = [
-    *("types.py", "results.py", "errors.py", "parameters.py", "weights.py"),
+    *("types.py", "results.py", "errors.py", "parameters.py", "weights.py", "resampling.py"),
+    *("annealing.py", "callbacks.py", "online.py", "kernels/_[!tw]*.py", "feynman_kac/_[!g]*.py"),
+    *(f"{room}/*.py" for room in ("samplers", "_engine", "training", "reporting")),
     *(f"{room}/*.py" for room in ("_utils", "parallel", "priors", "subsets", "plots")),
     *("likelihoods/_[!cm]*.py", "likelihoods/_c[ou]*.py", "likelihoods/_m*.py"),
     *("model/__init__.py", "model/_[bps]*.py"),

@@ -82,7 +82,7 @@ def test_a_finished_run_whose_posterior_was_made_nan_is_refused(tmp_path):
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
     path = tmp_path / "run.safetensors"
     pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
-    with pytest.raises(pb.errors.CheckpointError, match="resume=True to go on from it, or remove it"):
+    with pytest.raises(pb.errors.CheckpointError, match="resume=True to resume from it, or remove it"):
         pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
     with pytest.raises(ValueError, match="resume=True needs checkpoint="):
         pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(resume=True))

@@ -130,7 +130,7 @@ def chains(**changes):
         ({"divergences": np.array(100)}, "5 % of the trajectories diverged: use a smaller step_size"),
         ({"acceptance": np.array([0.8, 0.0])}, "accepted 0 % .* copies of a few"),
         ({"r_hat": np.array([1.0, 2.5, np.nan])}, "R-hat 2.5 of the worst weight"),
-        ({"ess": np.array([400.0, 3.0, 200.0])}, "worth 3 independent ones"),
+        ({"ess": np.array([400.0, 3.0, 200.0])}, "effective sample size of the worst weight is 3"),
         ({"acceptance": np.full((2, 2), 0.01)}, "accepted 1 %"),  # of an ensemble
     ],
 )
@@ -146,7 +146,7 @@ def test_short_chains_say_nothing_of_r_hat():
 
 def test_few_draws_of_the_prior_warn():
     judge(pb.results.ImportanceReport(np.array(-3.0), np.array(50.0)))
-    with pytest.warns(MixingWarning, match="worth 1.5 draws of the posterior.*tempered_smc"):
+    with pytest.warns(MixingWarning, match="draws from the prior is 1.5.*tempered_smc"):
         judge(pb.results.ImportanceReport(np.array(-3.0), np.array(1.5)))
 
 

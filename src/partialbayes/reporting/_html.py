@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: one file with its pictures inside, that needs nothing from elsewhere."""
+"""Write self-contained HTML pages: one file, with its pictures inside."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ summary { cursor: pointer; color: var(--link); padding: .3rem 0; }
 def write_page(
     path: Path, title: str, body: Iterable[str], *, style: str = "", script: str = ""
 ) -> None:
-    """Write a page; it appears whole or not at all.
+    """Write a page atomically.
 
     Args:
         path: The file.
         title: Any text, at the top and in the window's title.
         body: Elements, as HTML.
-        style: CSS after that of every page.
-        script: JavaScript to run at the end; there is no script element without.
+        style: CSS that follows the style of every page.
+        script: JavaScript to run at the end; without it there is no script element.
 
     Raises:
-        CheckpointError: The disk refused.
+        CheckpointError: The file could not be written.
     """
     name = html.escape(title)
     ending = f"<script>{script}</script>\n" if script else ""
@@ -87,18 +87,21 @@ def write_page(
         write_atomically(path, page.encode(), mode=0o644)
     except OSError as error:
         raise CheckpointError(
-            f"{path} could not be written ({error.strerror}); free some space or choose another place."
+            f"{path} could not be written ({error.strerror}); free some space or choose another path."
         ) from error
 
 
 def picture(png: bytes, caption: str, description: str | None = None, file: str | None = None) -> str:
-    """A picture inside the page.
+    """Return a figure element with the picture inside.
 
     Args:
-        png: The file's content.
+        png: The content of the file.
         caption: Any text, below the picture.
-        description: For those who do not see it; the caption by default.
-        file: Where the picture is by itself, seen from the page: a click on it leads there.
+        description: A description for readers who do not see it; the caption by default.
+        file: The picture as a separate file, relative to the page, as the target of a link.
+
+    Returns:
+        The element, as HTML.
     """
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     text = html.escape(description or caption)
@@ -109,11 +112,14 @@ def picture(png: bytes, caption: str, description: str | None = None, file: str 
 
 
 def short(value: Any, group: str = "") -> str:
-    """A number with the digits that count, and no exponent where there need not be one.
+    """Format a number with its significant digits, without an exponent if possible.
 
     Args:
         value: The number.
-        group: What to put between thousands.
+        group: The separator of thousands.
+
+    Returns:
+        The text.
     """
     number = float(value)
     if not math.isfinite(number):

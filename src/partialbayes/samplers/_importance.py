@@ -1,9 +1,9 @@
-"""Likelihood weighting: draws of the prior, weighted by all the data.
+"""Importance sampling: draws from the prior, weighted by all the data.
 
     φ_j ~ π(φ; ψ̂),    w_j ∝ p(y_1:N | φ_j; ψ̂),    log Ẑ = log (1/J) Σ_j p(y_1:N | φ_j; ψ̂)
 
-Exact as J grows, and hopeless where the posterior is much narrower than the prior: the report's
-effective sample size tells.
+The weighted draws are consistent as J grows, but useless if the posterior is much narrower than the
+prior. The effective sample size in the report shows it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from partialbayes.weights import effective_sample_size, reweight, uniform_log_we
 def importance_sampling(*, num_particles: int = 1000) -> Sampler:
     """Sample φ by importance sampling from the prior.
 
-    The report holds ``ess`` and ``log_evidence``.
+    The report is an `ImportanceReport`.
 
     Args:
-        num_particles: How many draws of the prior.
+        num_particles: Number of draws from the prior.
+
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
+        ValueError: ``num_particles`` is not an integer of at least 1.
 
     Example:
         >>> import partialbayes as pb
