@@ -27,11 +27,7 @@ from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.model._partial_bnn import of_density
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
 
-__all__ = [
-    "blocks",
-    "geometric_blocks",
-    "tempering",
-]
+__all__ = ["blocks", "geometric_blocks", "tempering"]
 
 
 AnnealingSchedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
@@ -128,9 +124,6 @@ def blocks(size: int = 1) -> AnnealingSchedule:
     Returns:
         The schedule, to pass to `smc`.
 
-    Raises:
-        ValueError: ``size`` is not an integer of at least 1.
-
     Example:
         >>> import partialbayes as pb
         >>> pb.annealing.blocks(2)(3)
@@ -159,9 +152,6 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> AnnealingSchedule:
     Returns:
         The schedule, to pass to `smc`.
 
-    Raises:
-        ValueError: ``first`` is not an integer of at least 1, or ``ratio`` is not above 1.
-
     Example:
         >>> import partialbayes as pb
         >>> pb.annealing.geometric_blocks()(5).sum(axis=1)
@@ -188,9 +178,6 @@ def tempering(temperatures: Sequence[float] | Any) -> AnnealingSchedule:
 
     Returns:
         The schedule, to pass to `smc`.
-
-    Raises:
-        ValueError: ``temperatures`` do not increase from above 0 to exactly 1.
 
     Example:
         >>> import partialbayes as pb
@@ -227,11 +214,6 @@ def rows_seen(exponents: Float[np.ndarray, "target example"]) -> Int[np.ndarray,
 
     Later targets never use fewer. Rounding leaves few different numbers, each of which needs a compiled
     program. Powers of two would need twice as many programs, and be no faster.
-
-    Example:
-        >>> from partialbayes.annealing import blocks, rows_seen
-        >>> rows_seen(blocks(2)(10)).tolist()
-        [1, 4, 4, 10, 10, 10]
     """
     rows = exponents.shape[1]
     last = np.where(exponents != 0.0, np.arange(1, rows + 1), 1).max(axis=1)

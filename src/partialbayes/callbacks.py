@@ -18,14 +18,7 @@ from partialbayes._utils.warn import warn
 from partialbayes.errors import LogWarning
 from partialbayes.types import Posterior
 
-__all__ = [
-    "Callback",
-    "Progress",
-    "Snapshots",
-    "csv_log",
-    "json_lines_log",
-    "tensorboard_log",
-]
+__all__ = ["Callback", "Progress", "Snapshots", "csv_log", "json_lines_log", "tensorboard_log"]
 
 
 class Progress(NamedTuple):

@@ -1,4 +1,10 @@
-"""Define every exception and warning of the library."""
+"""Define every exception and warning of the library.
+
+Example:
+    >>> import warnings, partialbayes as pb
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pb.errors.MixingWarning)  # raise it instead
+"""
 
 from __future__ import annotations
 
@@ -126,14 +132,7 @@ class StalledError(RuntimeError):
 
 
 class ShortfallWarning(UserWarning):
-    """Tempering reached the posterior, but its particles have a low posterior density.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import ShortfallWarning
-        >>> warnings.simplefilter("error", ShortfallWarning)  # raise instead
-        >>> warnings.simplefilter("default", ShortfallWarning)
-    """
+    """Tempering reached the posterior, but its particles have a low posterior density."""
 
 
 class CollapseWarning(UserWarning):
@@ -161,49 +160,22 @@ class LogWarning(UserWarning):
 
 
 class DepartureWarning(UserWarning):
-    """A pretrained network predicted better before training than after it.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import DepartureWarning
-        >>> warnings.simplefilter("error", DepartureWarning)  # raise instead
-        >>> warnings.simplefilter("default", DepartureWarning)
-    """
+    """A pretrained network predicted better before training than after it."""
 
 
 class FewParticlesWarning(UserWarning):
     """A kernel has too few particles for the number of random weights.
 
     The spread of the particles is then too small, even if the effective sample size is large.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import FewParticlesWarning
-        >>> warnings.simplefilter("ignore", FewParticlesWarning)  # be silent
-        >>> warnings.simplefilter("default", FewParticlesWarning)
     """
 
 
 class MixingWarning(UserWarning):
-    """A sampler has not converged, so its draws do not represent the posterior.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import MixingWarning
-        >>> warnings.simplefilter("error", MixingWarning)  # raise instead
-        >>> warnings.simplefilter("default", MixingWarning)
-    """
+    """A sampler has not converged, so its draws do not represent the posterior."""
 
 
 class SteepPathWarning(UserWarning):
-    """The steps along a path of targets were too long for the particles to follow.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import SteepPathWarning
-        >>> warnings.simplefilter("error", SteepPathWarning)  # raise instead
-        >>> warnings.simplefilter("default", SteepPathWarning)
-    """
+    """The steps along a path of targets were too long for the particles to follow."""
 
 
 class CheckpointError(RuntimeError):

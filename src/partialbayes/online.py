@@ -35,13 +35,7 @@ from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
 
-__all__ = [
-    "OnlineState",
-    "restore",
-    "save",
-    "start",
-    "update",
-]
+__all__ = ["OnlineState", "restore", "save", "start", "update"]
 
 
 class OnlineState(NamedTuple):
@@ -90,9 +84,7 @@ def start(
         The state, to pass to `online.update`.
 
     Raises:
-        TypeError: ``algorithm`` is not an `Algorithm`.
-        ValueError: ``window_size`` is not an integer of at least 1, the data do not fit the model, or
-            the method cannot continue from a posterior.
+        ValueError: The method cannot continue from a posterior.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -121,11 +113,7 @@ def start(
 
 
 def blank_state(
-    algorithm: Algorithm,
-    like: Batch,
-    window_size: int,
-    posterior: Posterior | None,
-    key: Seed,
+    algorithm: Algorithm, like: Batch, window_size: int, posterior: Posterior | None, key: Seed
 ) -> OnlineState:
     """Return a state with an empty memory; only the shapes of ``like`` are used."""
     key_start, key_online = jax.random.split(salt(as_key(key)))
@@ -165,8 +153,6 @@ def update(
         The new state, and the values that each step reported, such as the loss.
 
     Raises:
-        ValueError: There are more new rows than the memory holds, or they do not fit the model.
-        TypeError: ``online`` is not from `start`.
         TrainingDivergedError: The new rows would make the loss or the state NaN or infinite.
             ``online`` is unchanged and can be used further.
 

@@ -231,9 +231,6 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
     Returns:
         The resampler, to pass as ``resample`` to an algorithm.
 
-    Raises:
-        ValueError: ``threshold`` is not in (0, 1].
-
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
@@ -272,9 +269,6 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
 
     Returns:
         The resampler, to pass as ``resample`` to an algorithm.
-
-    Raises:
-        ValueError: ``entropy`` is not positive, or ``num_iterations`` is not an integer of at least 1.
 
     Example:
         >>> import partialbayes as pb
@@ -332,8 +326,7 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
         The resampler, to pass as ``resample`` to an algorithm.
 
     Raises:
-        ValueError: A number is not an integer of at least 1, or the scheme moves particles; or,
-            from the first step, ``num_islands`` does not divide the number of particles.
+        ValueError: At the first step: ``num_islands`` does not divide the number of particles.
 
     Example:
         >>> import partialbayes as pb

@@ -288,11 +288,7 @@ def _score(
 
 
 def finish(
-    program: Program,
-    hyperparameters: PyTree,
-    key: Key[Array, "*run"],
-    rows: Any,
-    posterior: Posterior,
+    program: Program, hyperparameters: PyTree, key: Key[Array, "*run"], rows: Any, posterior: Posterior
 ) -> tuple[Posterior, tuple[Report, ...]]:
     """Run the algorithm's second stages on the best posterior; there must be at least one."""
 

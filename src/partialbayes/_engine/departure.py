@@ -88,10 +88,7 @@ def score(model: Model, posterior: Posterior, rows: Batch) -> Scored:
 
 
 def _distance(
-    model: Model,
-    before: mixture.MixtureMoments,
-    after: mixture.MixtureMoments,
-    counted: np.ndarray,
+    model: Model, before: mixture.MixtureMoments, after: mixture.MixtureMoments, counted: np.ndarray
 ) -> float:
     shift = np.asarray(after.mean - before.mean)[counted]
     if model.likelihood.is_classification:

@@ -38,13 +38,6 @@ def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bo
 
     Returns:
         Whether there was a warning, so that a run warns once.
-
-    Example:
-        >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
-        >>> from partialbayes._engine.diagnostics import warn_of_collapse
-        >>> particles = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
-        >>> warn_of_collapse({"ess": np.full(100, 500.0)}, 100, particles)
-        False
     """
     num_particles = particles.log_weights.shape[-1]
     if _warn_of_steep_path(record, num_steps, num_particles):
@@ -129,12 +122,6 @@ def findings(
 
     Returns:
         One message per finding; empty if nothing stands out.
-
-    Example:
-        >>> import numpy as np
-        >>> from partialbayes._engine.diagnostics import findings
-        >>> findings({"ess": np.array([90.0, 4.0, 5.0])}, 100, np.zeros(0, int), np.zeros(0))[0][:52]
-        'In the last quarter of the run the median ESS was 5.'
     """
     found = []
     if departure is not None and departure.is_worse:
@@ -188,14 +175,7 @@ def findings(
 
 
 def falling(loss: Float[np.ndarray, " step"] | Float[Array, " step"]) -> float:
-    """Return the fall of the loss from the third quarter of a run to the last; 0 if it is noise.
-
-    Example:
-        >>> import numpy as np
-        >>> from partialbayes._engine.diagnostics import falling
-        >>> falling(np.ones(100)), round(falling(np.linspace(9.0, 1.0, 100)), 1)
-        (0.0, 2.0)
-    """
+    """Return the fall of the loss from the third quarter of a run to the last; 0 if it is noise."""
     values = np.asarray(loss, float)
     quarter = len(values) // 4
     if quarter < 5:

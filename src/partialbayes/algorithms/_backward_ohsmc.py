@@ -82,10 +82,6 @@ def backward_ohsmc(
     Returns:
         The algorithm, to pass to `fit`.
 
-    Raises:
-        ValueError: ``variance`` is not positive, or ``num_particles`` or ``num_warmup`` is not a
-            positive integer.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

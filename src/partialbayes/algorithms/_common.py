@@ -24,9 +24,7 @@ Tree = TypeVar("Tree")
 _START = 0.05  # initial spread, relative to the scale of the weights
 
 
-def default_optimizer(
-    optimizer: optax.GradientTransformation | None,
-) -> optax.GradientTransformation:
+def default_optimizer(optimizer: optax.GradientTransformation | None) -> optax.GradientTransformation:
     """Return the optimizer, or Adam at 0.01, applied to the same tree in every algorithm.
 
     The tree is ``Params(phi, psi)``, with None as φ where particles carry it. Labels and masks that

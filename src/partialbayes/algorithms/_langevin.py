@@ -30,13 +30,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive_int, require_probability
-from partialbayes.algorithms._common import (
-    as_rate,
-    ascend,
-    default_optimizer,
-    is_due,
-    require_delay,
-)
+from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, is_due, require_delay
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.feynman_kac._random import normal
 from partialbayes.types import (
@@ -100,10 +94,6 @@ def sgld(
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default, and
             ``optax.set_to_zero()`` keeps ψ where it is.
 
-    Raises:
-        ValueError: ``num_particles`` or ``every`` is not a whole number of at least 1, or
-            ``num_warmup`` is negative.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -138,9 +128,6 @@ def sghmc(
         num_warmup: Steps before the first sample may be taken.
         every: Steps between samples.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-
-    Raises:
-        ValueError: ``friction`` is not within (0, 1); as in `sgld`.
 
     Example:
         >>> import partialbayes as pb

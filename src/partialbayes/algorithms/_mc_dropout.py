@@ -22,16 +22,7 @@ from jaxtyping import Array, UInt32
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import ascend, default_optimizer
 from partialbayes.feynman_kac._gradients import own_gradients
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi
 from partialbayes.weights import uniform_log_weights
 
 
@@ -44,10 +35,7 @@ class McDropoutState(NamedTuple):
 
 
 def mc_dropout(
-    model: Model,
-    *,
-    num_particles: int = 100,
-    optimizer: optax.GradientTransformation | None = None,
+    model: Model, *, num_particles: int = 100, optimizer: optax.GradientTransformation | None = None
 ) -> Algorithm:
     """Train ψ under a φ drawn afresh from its prior for every row, and predict by draws of it.
 
@@ -55,9 +43,6 @@ def mc_dropout(
         model: What to train; for dropout one with factors of inputs as φ, as in the example.
         num_particles: J, how many draws of φ to predict by.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-
-    Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
 
     Example:
         >>> import partialbayes as pb

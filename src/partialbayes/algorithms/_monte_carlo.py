@@ -25,17 +25,7 @@ from partialbayes.algorithms._combinators import two_stage
 from partialbayes.algorithms._common import default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.samplers._importance import importance_sampling
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Scalar,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi, Scalar
 from partialbayes.weights import effective_sample_size
 
 Objective = Callable[[Float[Array, " sample"]], Scalar]
@@ -104,9 +94,6 @@ def monte_carlo(
 
     Returns:
         The algorithm, to pass to `fit`.
-
-    Raises:
-        ValueError: ``num_particles`` is not a positive integer.
 
     Example:
         >>> import partialbayes as pb

@@ -39,17 +39,7 @@ from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, 
 from partialbayes.feynman_kac._gradients import Ascent, joint_gradient, own_gradients
 from partialbayes.feynman_kac._random import normal
 from partialbayes.model._batch import overwrite_masked_rows
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Scalar,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
 
 MEMORY = 100  # steps over which the information is averaged
@@ -102,9 +92,7 @@ def particle_gradient_descent(
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
 
     Raises:
-        ValueError: ``num_particles`` or ``rows_per_particle`` is not a whole number of at least 1;
-            ``temperature`` or ``step_size`` is not positive; ``preconditioner`` or ``start`` is none of
-            the above, or the covariance is asked for of too few particles.
+        ValueError: ``preconditioner`` is the covariance of too few particles.
 
     Example:
         >>> import partialbayes as pb
@@ -205,10 +193,6 @@ def particle_ensemble(
             ``"prior"``.
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         particle_optimizer: Any Optax transformation, for the members' φ; Adam at 0.01 by default.
-
-    Raises:
-        ValueError: ``num_particles`` or ``rows_per_particle`` is not a whole number of at least 1, or
-            ``start`` is neither.
 
     Example:
         >>> import partialbayes as pb

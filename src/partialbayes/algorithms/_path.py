@@ -60,10 +60,6 @@ def trajectory(
         A method whose posterior has a leading member axis on every leaf, as that of `ensemble`. A
         second stage goes through the members; what the method cannot do is continue from a posterior.
 
-    Raises:
-        ValueError: ``num_members`` or ``every`` is not a whole number of at least 1, or ``num_warmup``
-            is negative.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -151,9 +147,6 @@ def averaged(
 
     Returns:
         The method, with a posterior of the same shape.
-
-    Raises:
-        ValueError: ``decay`` is not within (0, 1), or ``num_warmup`` is negative.
 
     Example:
         >>> import partialbayes as pb

@@ -75,7 +75,6 @@ def poisson_ohsmc(
         The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``log_c`` or ``intensity`` is not positive, or a count is not a positive integer.
         TrainingDivergedError: In `fit`: ``log_c`` is too small; the message names the amount.
 
     Example:

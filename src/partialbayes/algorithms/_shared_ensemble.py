@@ -58,8 +58,7 @@ def shared_ensemble(
         averaging: a of the running average of the weights, 0 for none.
 
     Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1, ``averaging`` is not in
-            [0, 1); or, from `fit`, a batch has fewer rows than there are members.
+        ValueError: In `fit`: a batch has fewer rows than there are members.
 
     Example:
         >>> import partialbayes as pb

@@ -33,17 +33,7 @@ from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified, when_ess_below
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Kernel,
-    Model,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Resampler,
-)
+from partialbayes.types import Algorithm, Batch, Info, Kernel, Model, Posterior, PRNGKey, Psi, Resampler
 
 
 class SmcState(NamedTuple):
@@ -86,9 +76,8 @@ def smc(
             all of them by default. Unbiased; the backward pass then costs K instead of J.
 
     Raises:
-        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
-            1; or the kernel does not leave its target invariant, as `random_walk` and `forgetting`
-            do not.
+        ValueError: The kernel does not leave its target invariant, as `random_walk` and `forgetting` do
+            not.
 
     Example:
         >>> import partialbayes as pb
@@ -178,9 +167,6 @@ def sgsmc(
         optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
         gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
             all of them by default.
-
-    Raises:
-        ValueError: As in `smc`.
 
     Example:
         >>> import partialbayes as pb

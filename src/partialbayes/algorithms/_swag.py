@@ -28,16 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import is_due, require_delay
 from partialbayes.algorithms._map import MapState, map_estimate
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Params,
-    Particles,
-    Posterior,
-    PRNGKey,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Params, Particles, Posterior, PRNGKey
 from partialbayes.weights import uniform_log_weights, weighted_mean
 
 
@@ -90,10 +81,6 @@ def swag(
         optimizer: Any Optax transformation, for the whole run; Adam at 0.01 by default. A
             schedule may give warm-up and averaging different rates.
 
-    Raises:
-        ValueError: ``rank`` is 1 or negative, ``num_particles`` or ``every`` is not a whole number
-            of at least 1, or ``num_warmup`` is negative.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -141,9 +128,7 @@ def swag(
         number = jnp.maximum(collected, 1)
         deviation = jax.tree.map(jnp.subtract, params, state.mean)
         mean = jax.tree.map(
-            lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0),
-            state.mean,
-            deviation,
+            lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0), state.mean, deviation
         )
         # (θ − old mean)(θ − new mean) = (θ − old mean)² (n − 1)/n, which rounding cannot make negative.
         growth = jnp.square(flatten(deviation)) * (number - 1) / number

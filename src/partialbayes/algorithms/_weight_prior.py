@@ -32,10 +32,6 @@ def weight_prior(
         scale: s, the standard deviation of a bias, and of a kernel's weight times √fan-in. With 1 a
             layer keeps the size of what goes through it.
 
-    Raises:
-        ValueError: ``scale`` is not positive.
-        TypeError: ``model`` is not a `Model`.
-
     Example:
         >>> import optax, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

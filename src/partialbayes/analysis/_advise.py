@@ -121,10 +121,7 @@ def advise(
         The comparison, which prints as a Markdown table, with the recommended candidate.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
-        ValueError: ``num_particles`` or an entry of ``top`` is not a positive integer, ``beside`` has an
-            unknown name, the prior has learned scales, or the data do not match the network or the
-            likelihood.
+        ValueError: The prior has learned scales.
 
     Example:
         >>> import numpy as np, partialbayes as pb

@@ -52,7 +52,6 @@ def to_arviz(
         path with dots. The group sample_stats has the ``particle`` and ``weight`` of each draw.
 
     Raises:
-        ValueError: ``num_draws`` is not a positive integer, or the data do not match the model.
         ImportError: ArviZ is not installed.
 
     Example:
@@ -86,10 +85,7 @@ def to_arviz(
     num_chains, num_draws = flat.shape
     values = posterior.particles.values
     phi = np.asarray(values).reshape(-1, values.shape[-1])[flat]
-    stats = {
-        "particle": flat % posterior.num_particles,
-        "weight": np.asarray(weights)[flat],
-    }
+    stats = {"particle": flat % posterior.num_particles, "weight": np.asarray(weights)[flat]}
     if posterior.is_ensemble:
         stats["member"] = flat // posterior.num_particles
     groups: dict[str, dict[str, Any]] = {"posterior": _name_variables(model, phi), "sample_stats": stats}

@@ -76,9 +76,6 @@ def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:
     Returns:
         The pooled estimate.
 
-    Raises:
-        ValueError: There is only one run.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> pooled = pb.feynman_kac.evidence_from_runs(jnp.log(jnp.array([1.0, 3.0])))

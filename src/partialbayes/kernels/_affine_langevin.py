@@ -26,12 +26,7 @@ from jaxtyping import PyTree
 
 from partialbayes.feynman_kac._random import normal
 from partialbayes.kernels._random_walk import moved_without_correction
-from partialbayes.kernels._transport import (
-    Covariance,
-    is_full,
-    require_covariance,
-    slopes_of,
-)
+from partialbayes.kernels._transport import Covariance, is_full, require_covariance, slopes_of
 from partialbayes.kernels._whitening import whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
@@ -58,8 +53,7 @@ def affine_langevin(covariance: Covariance = "auto") -> Kernel:
         The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``covariance`` is none of the three; or, when it is used, there are too few
-            particles.
+        ValueError: At the first step: there are too few particles.
 
     Example:
         >>> import partialbayes as pb

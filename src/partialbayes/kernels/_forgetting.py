@@ -49,8 +49,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
         The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``covariance`` is neither of the two; or, from `ohsmc`, the prior has no
-            variance.
+        ValueError: In `ohsmc`: the prior has no variance.
 
     Example:
         >>> import partialbayes as pb

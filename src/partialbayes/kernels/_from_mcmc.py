@@ -33,9 +33,6 @@ def from_mcmc(kernel: ParticleKernel, num_steps: int = 1) -> Kernel:
     Returns:
         The kernel on the cloud.
 
-    Raises:
-        ValueError: ``num_steps`` is not an integer of at least 1.
-
     Example:
         >>> from functools import partial
         >>> import blackjax, jax.numpy as jnp, partialbayes as pb

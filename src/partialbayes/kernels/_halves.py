@@ -69,11 +69,7 @@ def by_halves(
         return partial(run, factors=Factor(*(jnp.stack(parts) for parts in zip(*both, strict=True))))
 
     def run(
-        key: PRNGKey,
-        particles: Particles,
-        target: Target,
-        log_scale: Scalar,
-        factors: Factor | None,
+        key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar, factors: Factor | None
     ) -> Moved:
         num_particles = particles.log_weights.shape[0]
         halves = _halves(particles)

@@ -50,10 +50,6 @@ def hamiltonian(
     Returns:
         The kernel.
 
-    Raises:
-        ValueError: ``step_size`` or ``inverse_mass`` is not positive, or a count is not an integer of
-            at least 1.
-
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.hamiltonian(step_size=0.05, num_leapfrog_steps=20)
@@ -101,8 +97,7 @@ def adapted_hamiltonian(
         The kernel.
 
     Raises:
-        ValueError: A count is not an integer of at least 1, or ``target_acceptance`` is not in (0, 1);
-            or, from the first move, there is only one particle.
+        ValueError: At the first move: there is only one particle.
 
     Example:
         >>> import partialbayes as pb

@@ -44,9 +44,6 @@ def unadjusted_langevin(
     Returns:
         The kernel, to pass to `ohsmc`.
 
-    Raises:
-        ValueError: ``variance`` is not positive.
-
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.unadjusted_langevin(1e-4, num_steps=5)
@@ -76,9 +73,6 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
     Returns:
         The kernel, to pass to `ohsmc`.
 
-    Raises:
-        ValueError: ``variance`` is not positive.
-
     Example:
         >>> import partialbayes as pb
         >>> kernel = pb.kernels.guided_langevin(0.01)
@@ -107,9 +101,6 @@ def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
 
     Returns:
         The kernel.
-
-    Raises:
-        ValueError: ``variance`` is not positive.
 
     Example:
         >>> import partialbayes as pb

@@ -49,8 +49,7 @@ def adapted_metropolis(
         The kernel.
 
     Raises:
-        ValueError: ``num_steps`` is not an integer of at least 1, or ``target_acceptance`` is not in
-            (0, 1); or, from the first move, there is only one particle.
+        ValueError: At the first move: there is only one particle.
 
     Example:
         >>> import partialbayes as pb
@@ -90,9 +89,6 @@ def random_walk_metropolis(
 
     Returns:
         The kernel.
-
-    Raises:
-        ValueError: ``variance`` is not positive, or ``num_steps`` is not an integer of at least 1.
 
     Example:
         >>> import partialbayes as pb

@@ -29,7 +29,7 @@ def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Kernel:
         The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``time`` is not positive; or, from `ohsmc`, the prior is not normal.
+        ValueError: In `ohsmc`: the prior is not normal.
 
     Example:
         >>> import partialbayes as pb

@@ -52,8 +52,7 @@ def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
         The kernel.
 
     Raises:
-        ValueError: ``variance`` is not in (0, 1]; or, from the method that uses the kernel, the prior
-            is not normal.
+        ValueError: In the method that uses the kernel: the prior is not normal.
 
     Example:
         >>> import partialbayes as pb

@@ -23,8 +23,7 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Ke
         The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``variance`` is not positive; or, from algorithms that need an invariant kernel
-            such as `smc`, always.
+        ValueError: In algorithms that need an invariant kernel, such as `smc`.
 
     Example:
         >>> import partialbayes as pb

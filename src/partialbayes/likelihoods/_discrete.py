@@ -37,7 +37,7 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive. In `fit`: targets are not 0 and 1.
+        ValueError: In `fit`: targets are not 0 and 1.
 
     Example:
         >>> import partialbayes as pb
@@ -93,8 +93,7 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive. In `fit`: labels are outside 0 … C−1, or there are
-            fewer than two outputs.
+        ValueError: In `fit`: labels are outside 0 … C−1, or there are fewer than two outputs.
 
     Example:
         >>> import partialbayes as pb

@@ -34,7 +34,7 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
         The score; lower is better.
 
     Raises:
-        ValueError: The targets are classes, or the shapes differ.
+        ValueError: The targets are classes.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

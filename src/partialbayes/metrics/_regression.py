@@ -52,9 +52,6 @@ def rmse(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score
     Returns:
         The error, in units of the targets.
 
-    Raises:
-        ValueError: The shapes differ.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.rmse(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0])))
@@ -75,9 +72,6 @@ def r_squared(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> 
     Returns:
         The fraction: 1 is perfect, and 0 is no better than the mean ȳ of these targets.
 
-    Raises:
-        ValueError: The shapes differ.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> float(pb.metrics.r_squared(np.array([1.0, 2.0]), np.array([1.0, 3.0])))
@@ -97,9 +91,6 @@ def mae(predictive: Prediction, targets: Num[AnyArray, "example ..."]) -> Score:
 
     Returns:
         The error, in units of the targets.
-
-    Raises:
-        ValueError: The shapes differ.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -123,9 +114,6 @@ def interval_coverage(
 
     Returns:
         The fraction; near ``coverage`` if the predictive is calibrated.
-
-    Raises:
-        ValueError: The shapes differ.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -79,7 +79,6 @@ def split_trunk(model: Model, inputs: PyTree) -> Trunk:
 
     Raises:
         ValueError: The outputs of a row depend on the other rows, so that nothing can be kept.
-        TypeError: ``model`` is not a `Model`.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

@@ -63,7 +63,6 @@ def rank_one(
             and more axes that are not those of a convolution, such as those of an attention layer.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
         ValueError: A pattern matches no weight; ``spread`` is negative; or a weight takes part in
             something else than one product. Without ``inputs`` the last is found out at the first
             call.
@@ -123,7 +122,6 @@ def low_rank(network: Network, pattern: Pattern, rank: int, *, inputs: PyTree = 
         inputs: As in `rank_one`.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
         ValueError: A pattern matches no weight; ``rank`` is not a whole number of at least 1; or a
             weight takes part in something else than one product, or in a convolution of several groups.
 

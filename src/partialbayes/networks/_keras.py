@@ -33,7 +33,6 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
 
     Raises:
         ImportError: Keras is not installed.
-        TypeError: ``model`` is no ``keras.Model``.
         ValueError: Keras runs on another backend, or the model is not built or has no weights to train.
             And when it is called: it draws random numbers.
 

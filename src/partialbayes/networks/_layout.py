@@ -23,10 +23,6 @@ def with_layout(network: Network, data: str, own: str) -> Network:
     Returns:
         The network. Every array of the inputs with four axes is transposed, the others pass as they are.
 
-    Raises:
-        ValueError: A layout is neither of the two.
-        TypeError: ``network`` is not a `Network`.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> first = pb.from_params({"w": jnp.ones(())}, lambda p, x: p["w"] * x[:, 0].sum((1, 2)))

@@ -54,7 +54,6 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
         center: Weights to start from, a tree like the network's own; its own start by default.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
         ValueError: ``directions`` or ``center`` does not fit the weights of the network.
 
     Example:

@@ -50,7 +50,6 @@ def from_torch(
 
     Raises:
         ImportError: Neither bridge is installed, or not the one asked for.
-        TypeError: ``module`` is not a ``torch.nn.Module``.
         ValueError: It has no weights. And when it is called: it uses an operator that the bridge lacks,
             or draws random numbers in evaluation mode.
 

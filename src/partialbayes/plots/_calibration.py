@@ -24,9 +24,6 @@ def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None)
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> ax = pb.plots.reliability(np.array([0.9, 0.8, 0.3]), np.array([1, 0, 0]))

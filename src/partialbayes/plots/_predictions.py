@@ -90,9 +90,6 @@ def predicted_against_observed(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: Targets and predictions differ in shape.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
@@ -146,9 +143,6 @@ def decision_boundary(
 
     Returns:
         The Matplotlib axes.
-
-    Raises:
-        ValueError: Neither ``data`` nor ``limits`` is passed.
 
     Example:
         >>> import jax, partialbayes as pb

@@ -150,9 +150,6 @@ def training(history: History, ax: Any = None) -> list[Any]:
     Returns:
         The axes, one per curve.
 
-    Raises:
-        ValueError: The number of axes is not the number of curves.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> history = pb.results.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)

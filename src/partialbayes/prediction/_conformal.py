@@ -56,7 +56,7 @@ def conformal_interval(
         Lower and upper ends; infinite where there are too few rows for the coverage.
 
     Raises:
-        ValueError: ``coverage`` is not strictly between 0 and 1, or the targets are classes.
+        ValueError: The targets are classes.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

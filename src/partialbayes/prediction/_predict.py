@@ -94,11 +94,7 @@ def predict(
 
 
 def log_predictive_density(
-    model: Model,
-    posterior: Posterior | Fit,
-    data: Any,
-    *,
-    chunks: Chunks | None = None,
+    model: Model, posterior: Posterior | Fit, data: Any, *, chunks: Chunks | None = None
 ) -> Float[Array, " example"]:
     """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row of data.
 
@@ -111,9 +107,6 @@ def log_predictive_density(
 
     Returns:
         The log-density of each row, in nats.
-
-    Raises:
-        ValueError: The data do not match the network or the likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

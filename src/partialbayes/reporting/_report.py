@@ -107,8 +107,6 @@ def report(
         The path.
 
     Raises:
-        TypeError: ``model`` is not a `Model`.
-        ValueError: The data do not fit the model.
         CheckpointError: The page could not be written.
 
     Example:

@@ -38,9 +38,6 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
     Returns:
         The value to pass as ``step_size``.
 
-    Raises:
-        ValueError: ``target_acceptance`` is not in (0, 1).
-
     Example:
         >>> import partialbayes as pb
         >>> sampler = pb.samplers.hmc(step_size=pb.samplers.adapted(0.9), num_leapfrog_steps=10)

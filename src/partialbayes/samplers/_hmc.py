@@ -50,9 +50,6 @@ def hmc(
     Returns:
         The sampler, to pass to `two_stage` or `second_stage`.
 
-    Raises:
-        ValueError: ``step_size`` is not positive, or a count is not an integer of at least 1.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
@@ -83,12 +80,7 @@ def _varied_hmc() -> Any:
         kernel = blackjax.hmc.build_kernel(*integrator)
 
         def step(
-            key: PRNGKey,
-            state: Any,
-            log_density: LogDensity,
-            step_size: Any,
-            *rest: Any,
-            **more: Any,
+            key: PRNGKey, state: Any, log_density: LogDensity, step_size: Any, *rest: Any, **more: Any
         ) -> Any:
             key_factor, key_draw = jax.random.split(key)
             factor = jax.random.uniform(key_factor, minval=0.7, maxval=1.3)

@@ -26,9 +26,6 @@ def importance_sampling(*, num_particles: int = 1000) -> Sampler:
     Returns:
         The sampler, to pass to `two_stage` or `second_stage`.
 
-    Raises:
-        ValueError: ``num_particles`` is not an integer of at least 1.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())

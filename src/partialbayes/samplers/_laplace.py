@@ -75,10 +75,6 @@ def laplace(
     Returns:
         The sampler, to pass to `two_stage` or `second_stage`.
 
-    Raises:
-        ValueError: ``covariance`` or ``curvature`` is neither of the two, or a count is not an integer
-            of at least 1.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())

@@ -63,8 +63,7 @@ def mclmc(
         The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
-        ValueError: A count is not an integer of at least 1, ``num_warmup`` is below 100,
-            ``energy_variance`` is not positive, or φ has a single weight.
+        ValueError: At the first step: φ has a single weight.
 
     Example:
         >>> import partialbayes as pb

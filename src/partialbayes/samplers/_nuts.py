@@ -42,9 +42,6 @@ def nuts(
     Returns:
         The sampler, to pass to `two_stage` or `second_stage`.
 
-    Raises:
-        ValueError: ``step_size`` is not positive, or a count is not an integer of at least 1.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())

@@ -65,8 +65,7 @@ def tempered_smc(
         The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
-        ValueError: ``target_ess`` is not in (0, 1), ``waste_free`` does not divide J, or the
-            kernel does not leave its target invariant.
+        ValueError: The kernel does not leave its target invariant.
 
     Example:
         >>> import partialbayes as pb
@@ -100,13 +99,7 @@ def tempered_smc(
         memory = move.init(model.split.dim)
         if schedule is None:
             run = run_adaptive(
-                key_run,
-                family,
-                mutation,
-                count,
-                memory,
-                target_ess=target_ess,
-                max_steps=max_steps,
+                key_run, family, mutation, count, memory, target_ess=target_ess, max_steps=max_steps
             )
         else:
             table = as_exponents(schedule, family.num_rows)

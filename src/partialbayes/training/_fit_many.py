@@ -16,14 +16,7 @@ from partialbayes._engine.diagnostics import require_rows
 from partialbayes._engine.host import Trained, train
 from partialbayes._engine.interrupts import Interrupts
 from partialbayes._engine.job import Job, end_of, last_step, result
-from partialbayes._engine.settings import (
-    Run,
-    Validation,
-    as_run,
-    as_validation,
-    choose_rows,
-    make_plan,
-)
+from partialbayes._engine.settings import Run, Validation, as_run, as_validation, choose_rows, make_plan
 from partialbayes._engine.sources import Arrays, DataSource, Source, source_of
 from partialbayes._engine.streams import salt
 from partialbayes._utils.checks import as_key, num_rows, require_positive_int

@@ -80,9 +80,6 @@ def fit_with_prior(
     Returns:
         The calibrated model, its fit, the chosen scale, and the score of each scale.
 
-    Raises:
-        ValueError: There is no scale, a scale is not positive, or the data do not fit the model.
-
     Example:
         >>> import jax.numpy as jnp, optax, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian(pb.learned(0.1)))

@@ -19,12 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_memory_budget(
-    model: Model,
-    data: Any,
-    *,
-    gigabytes: float,
-    num_particles: int,
-    batch_size: int | None = None,
+    model: Model, data: Any, *, gigabytes: float, num_particles: int, batch_size: int | None = None
 ) -> Model:
     """Return the model with the largest chunks that keep a training step within a memory budget.
 
