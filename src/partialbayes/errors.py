@@ -42,14 +42,6 @@ class TrainingDivergedError(RuntimeError):
     Attributes:
         step: The first step with a loss that is not finite, or the last step of training.
         fit: The best posterior before that step and the history up to it; None if there is none.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> try:
-        ...     raise pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
-        ... except pb.errors.TrainingDivergedError as error:
-        ...     print(error.step, error.fit)
-        12 None
     """
 
     def __init__(self, step: int, fit: Fit | None, remedy: str, what: str | None = None) -> None:
@@ -105,14 +97,6 @@ class StalledError(RuntimeError):
     Attributes:
         temperatures: The temperatures reached.
         fit: The `Fit` of the previous stage; None if there was none.
-
-    Example:
-        >>> import numpy as np, partialbayes as pb
-        >>> try:
-        ...     raise pb.errors.StalledError(np.array([0.1, 0.2]), "allow more steps.")
-        ... except pb.errors.StalledError as error:
-        ...     print(error)
-        tempering stalled at temperature 0.2 after 2 steps; allow more steps.
     """
 
     def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:

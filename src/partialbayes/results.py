@@ -45,11 +45,6 @@ class Departure(NamedTuple):
         distance: The change of the predictions: the mean total variation between class probabilities, or
             the root mean square shift of the mean in predictive standard deviations.
         held_out: Whether the rows were validation data rather than training data.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.results.Departure(0.04, 0.19, 0.01, 0.2, held_out=True).is_worse
-        True
     """
 
     nlpd_before: float
@@ -73,13 +68,6 @@ class History(NamedTuple):
         validation_nlpd: The validation score at these steps; empty without validation data.
         best_step: The step whose posterior was returned.
         departure: The comparison with the pretrained network; None if there was none.
-
-    Example:
-        >>> import numpy as np, partialbayes as pb
-        >>> scores = np.array([2.0, 1.0, 1.5])
-        >>> history = pb.results.History({"loss": np.ones(9)}, np.array([3, 6, 9]), scores, best_step=6)
-        >>> history.validation_nlpd.min()
-        np.float64(1.0)
     """
 
     metrics: dict[str, Float[np.ndarray, " step"]]

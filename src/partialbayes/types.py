@@ -733,14 +733,6 @@ class Posterior(NamedTuple):
     Attributes:
         psi: The deterministic parameters.
         particles: The samples of φ and their log-weights.
-
-    Example:
-        >>> import jax, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=20)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))
-        >>> posterior.particles.values.shape, sorted(posterior.psi.network)
-        ((20, 10), ['layers/1/bias', 'layers/1/kernel'])
     """
 
     psi: Psi
@@ -966,12 +958,6 @@ class Split:
         latents: ``phi -> {name: array}``, the random parameters of the likelihood.
         frozen: The weights that are neither random nor trained, by path: with the shape of the leaf, or
             flat if only part of the leaf is frozen. Integer weights are always frozen.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> split = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian()).split
-        >>> split.dim
-        10
     """
 
     leaves: tuple[Leaf, ...]

@@ -35,11 +35,18 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, start_cloud
+from partialbayes.algorithms._common import (
+    as_rate,
+    ascend,
+    default_optimizer,
+    posterior_of,
+    restart_at,
+    start_cloud,
+)
 from partialbayes.feynman_kac._gradients import Ascent, joint_gradient, own_gradients
 from partialbayes.feynman_kac._random import normal
 from partialbayes.model._batch import overwrite_masked_rows
-from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi, Scalar
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
 
 MEMORY = 100  # steps over which the information is averaged
@@ -150,13 +157,7 @@ def particle_gradient_descent(
             {"loss": -ascent.log_densities.mean() / num_data},
         )
 
-    def posterior(state: ParticleGradientState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    def restart(state: ParticleGradientState, posterior: Posterior) -> ParticleGradientState:
-        return state._replace(psi=posterior.psi, particles=posterior.particles)
-
-    return Algorithm(model, init, step, posterior, restart=restart)
+    return Algorithm(model, init, step, posterior_of, restart=restart_at)
 
 
 class ParticleEnsembleState(NamedTuple):
@@ -228,13 +229,7 @@ def particle_ensemble(
             {"loss": -ascent.log_densities.mean() / num_data},
         )
 
-    def posterior(state: ParticleEnsembleState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    def restart(state: ParticleEnsembleState, posterior: Posterior) -> ParticleEnsembleState:
-        return state._replace(psi=posterior.psi, particles=posterior.particles)
-
-    return Algorithm(model, init, step, posterior, restart=restart)
+    return Algorithm(model, init, step, posterior_of, restart=restart_at)
 
 
 def start_particles(

@@ -377,12 +377,6 @@ class Candidate(NamedTuple):
         evidence_error: Standard error of ``log_evidence``, from the ancestry of its run.
         seconds: Time in seconds: the share of training, and drawing the particles again.
         network: The network to use with ``subset``, if it is not the given one.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> biases = pb.subsets.biases()
-        >>> pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0).dim
-        31
     """
 
     name: str
@@ -405,13 +399,6 @@ class SubsetComparison(NamedTuple):
         rows: Every candidate, best NLPD first, including MAP.
         recommended: The candidate with the fewest weights whose NLPD is within one standard error of the
             best, for differences row by row.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> biases = pb.subsets.biases()
-        >>> row = pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0)
-        >>> pb.analysis.SubsetComparison((row,), row).recommended.name
-        'biases'
     """
 
     rows: tuple[Candidate, ...]

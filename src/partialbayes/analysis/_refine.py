@@ -59,11 +59,6 @@ class Refined(NamedTuple):
         ess: Effective sample size on reaching each temperature.
         acceptance: Of the moves at each temperature.
         discrepancy: How far the particles given were off.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.analysis.Refined._fields[:3]  # of refined = pb.refine(...)
-        ('posterior', 'log_evidence', 'standard_error')
     """
 
     posterior: Posterior

@@ -40,11 +40,6 @@ class Evidence(NamedTuple):
     Attributes:
         log_evidence: log Ẑ.
         standard_error: The standard error of log Ẑ, to first order that of Ẑ/Z.
-
-    Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> pb.feynman_kac.evidence_from_runs(jnp.array([-1.0, -1.0])).log_evidence
-        Array(-1., dtype=float32)
     """
 
     log_evidence: Scalar

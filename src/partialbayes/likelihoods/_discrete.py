@@ -105,9 +105,8 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
     ) -> Float[Array, "example *rest"]:
         is_chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=bool)
-        chosen = jnp.where(is_chosen, logits, 0.0).sum(
-            axis=-1
-        )  # the gradient of a gather is a slow scatter
+        # A sum rather than a gather, whose gradient is a slow scatter.
+        chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
     densities = independent_outputs(entries)

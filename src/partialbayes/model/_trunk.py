@@ -51,11 +51,6 @@ class Trunk(NamedTuple):
         head: The same model, whose inputs are the features: the same φ and ψ, the same outputs.
         features: ``(inputs, rows=256, folder=None) -> features``, so many rows at a time, in memory
             or as memory maps in a folder.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.model.Trunk._fields  # of trunk = pb.model.split_trunk(model, x)
-        ('head', 'features')
     """
 
     head: Model

@@ -28,11 +28,6 @@ class Path(NamedTuple):
         center: The mean of the path, weights of the network.
         directions: One row per direction, over all floating-point weights in flattening order.
         shares: How much of the path's variance lies along each.
-
-    Example:
-        >>> import jax, numpy as np, partialbayes as pb
-        >>> center = pb.mlp([1, 3, 1]).init(jax.random.key(0))
-        >>> path = pb.networks.Path(center, np.ones((2, 10)), np.array([0.7, 0.2]))
     """
 
     center: PyTree

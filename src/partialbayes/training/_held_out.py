@@ -36,10 +36,6 @@ class PriorFit(NamedTuple):
         fit: The run with the chosen prior, its spread corrected on the held-out rows; for ``model``.
         scale: The chosen scale.
         held_out_nlpd: The score of each scale, at the end of its run.
-
-    Example:
-        >>> import numpy as np, partialbayes as pb
-        >>> chosen = pb.training.PriorFit(None, None, 1.0, np.array([1.2, 1.0]))
     """
 
     model: Model
