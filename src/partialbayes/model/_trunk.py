@@ -47,7 +47,7 @@ class Trunk(NamedTuple):
     """A model in two parts; `split_trunk` makes it.
 
     Attributes:
-        head: The same model with the features as inputs: the same φ and ψ, the same outputs.
+        head: The model with the features as inputs; φ, ψ and outputs do not change.
         features: ``(inputs, rows=256, folder=None) -> features``, computed ``rows`` rows at a time, in
             memory or as memory maps in a folder.
     """

@@ -19,7 +19,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paths(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested dictionaries by path."""
+    """Return the values of nested dictionaries by path."""
 
     def walk(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if not isinstance(node, Mapping):
