@@ -67,7 +67,7 @@ _ESTIMATORS = ("PartialBNNClassifier", "PartialBNNRegressor")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the estimators when they are first asked for: they need scikit-learn."""
+    """Load the estimators at their first use: they need scikit-learn."""
     if name not in (*_ESTIMATORS, "estimators"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Show the public names alone."""
+    """List only the public names."""
     return [*__all__, "__version__"]
 
 

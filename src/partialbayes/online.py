@@ -169,7 +169,7 @@ def update(
     require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
     require_positive_int("batch_size", batch_size, "rows per step.")
     if isinstance(num_replays, bool) or not isinstance(num_replays, int | np.integer) or num_replays < 0:
-        raise ValueError(f"num_replays must be an integer of at least 0, not {num_replays!r}.")
+        raise ValueError(f"num_replays must be a whole number of at least 0, not {num_replays!r}.")
     batch = as_batch(online.algorithm.model, new_data, "new_data")
     capacity, rows = online.memory.mask.shape[0], int(batch.mask.sum())
     if rows > capacity:

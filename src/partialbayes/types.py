@@ -777,7 +777,7 @@ class Posterior(NamedTuple):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """A second stage: draws φ anew given all the data, at the ψ of a posterior.
+    """A second stage: draws new samples of φ given all the data, at the ψ of a posterior.
 
     It is a pure function that its caller compiles. Its posterior has no member axis.
     """

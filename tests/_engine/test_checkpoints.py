@@ -298,7 +298,7 @@ def test_a_full_disk_under_a_log_warns_once_and_what_is_missing_comes_later(tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
-        with pytest.warns(pb.errors.LogWarning, match="No space left on device.*training goes on"):
+        with pytest.warns(pb.errors.LogWarning, match="No space left on device.*training continues"):
             log(piece._replace(begin=2))
         log(piece._replace(begin=4))  # once
     log(piece._replace(begin=6))

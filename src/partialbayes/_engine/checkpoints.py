@@ -37,7 +37,7 @@ def lock_file(path: str | Path) -> FileLock:
         ) from error
     if not is_free:
         raise CheckpointError(
-            f"another run is using the checkpoint {path} now; give each run a file of its own."
+            f"another run is using the checkpoint {path} now; give each run its own file."
         )
     for stray in path.parent.glob(f".{path.name}.*"):
         if stray.suffix != ".lock":

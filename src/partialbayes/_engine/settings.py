@@ -131,9 +131,7 @@ def as_run(run: Run | None) -> Run:
     if checkpoint is not None:
         require_positive("every_seconds", checkpoint.every_seconds)
         if checkpoint.every_steps is not None:
-            require_positive_int(
-                "every_steps", checkpoint.every_steps, "or None for saves by time alone."
-            )
+            require_positive_int("every_steps", checkpoint.every_steps, "or None to save only by time.")
     if run.on_interrupt not in ("raise", "return"):
         raise ValueError(f'on_interrupt must be "raise" or "return", not {run.on_interrupt!r}.')
     for callback in run.callbacks:

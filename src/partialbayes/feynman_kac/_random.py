@@ -46,7 +46,7 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Arra
     def draw_block(index: UInt32[Array, ""]) -> Array:
         return draw(jax.lax.iota(jnp.uint32, block) + index * np.uint32(block))
 
-    # A loop, because the compiler would otherwise draw anew in everything that uses the draws.
+    # A loop, because the compiler would otherwise repeat the draws wherever they are used.
     draws = jax.lax.map(draw_block, jnp.arange(_BLOCKS, dtype=jnp.uint32))
     return draws.reshape(-1)[:size].reshape(shape).astype(dtype)
 

@@ -1,6 +1,6 @@
 """Hamiltonian Monte Carlo: leapfrog steps along the gradient, accepted by the energy error.
 
-With momentum p ~ N(0, M) drawn anew for each trajectory, and step size h, many steps of
+With a new momentum p ~ N(0, M) for each trajectory, and step size h, many steps of
 
     p ← p + (h/2) ∇ log p(φ),    φ ← φ + h M⁻¹ p,    p ← p + (h/2) ∇ log p(φ)
 

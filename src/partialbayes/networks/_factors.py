@@ -1,4 +1,4 @@
-"""Add factors of matrix products to a network, as new weights that each particle has of its own.
+"""Add factors of matrix products to a network, as new weights that differ between particles.
 
 A kernel W of a product x W becomes, without a copy of W per particle,
 
