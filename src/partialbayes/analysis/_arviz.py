@@ -55,12 +55,11 @@ def to_arviz(
         ImportError: ArviZ is not installed.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> draws = pb.to_arviz(model, posterior, (x, x))
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> draws = pb.to_arviz(model, trained, (x, x))
         >>> draws.posterior["layers.0.kernel"].shape
         (1, 10, 1, 5)
     """
