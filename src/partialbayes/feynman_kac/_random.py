@@ -1,4 +1,4 @@
-"""Normal draws at a third of the usual cost, from the same generator.
+"""Normal draws at about half the usual cost, from the same generator.
 
 On small networks the noise of the moves is the largest cost of a step. JAX's Threefry generator makes
 64 random bits for each 32 it returns and, on CPUs, goes through memory after every few of its rounds.
