@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from partialbayes._engine.departure import worse
+from partialbayes._engine.sources import Source
 from partialbayes._utils.warn import warn
 from partialbayes.errors import CollapseWarning, SteepPathWarning
 from partialbayes.results import Departure
@@ -68,14 +69,16 @@ def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bo
     return bool(messages)
 
 
-def require_rows(algorithm: Algorithm, num_batches: int) -> None:
+def require_rows(algorithm: Algorithm, source: Source) -> None:
     """Raise an error for batches if a method needs all rows; warn of one batch if it needs several."""
-    if algorithm.wants == "all rows" and num_batches > 1:
+    if algorithm.finish is not None and source.whole is None:
+        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
+    if algorithm.wants == "all rows" and source.batches > 1:
         raise ValueError(
             "batch_size: this method needs all rows at every step; with batches its posterior would be "
             "that of the last batch only. Leave batch_size at None, or use sgsmc, which is for batches."
         )
-    if algorithm.wants == "batches" and num_batches == 1:
+    if algorithm.wants == "batches" and source.batches == 1:
         message = (
             "all rows are in one batch, and the kernel forgets as much as a batch adds: each step then "
             "weights draws from the prior, and few of them count. Use batches of a tenth of the rows, "

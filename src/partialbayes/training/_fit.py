@@ -127,9 +127,7 @@ def _job(
     run: Run,
 ) -> Job:
     source = source_of(algorithm.model, data, batch_size, run.mesh)
-    if algorithm.finish is not None and source.whole is None:
-        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
-    require_rows(algorithm, source.batches)
+    require_rows(algorithm, source)
     salted = salt(as_key(key))
     held_out = None
     if validation.data is not None:

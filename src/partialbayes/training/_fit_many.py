@@ -154,9 +154,7 @@ def _job(
         source = source_of(one.model, data, batch_size)
     else:
         source = Arrays(_as_batches(one.model, data, "data"), batch_size)
-    if one.finish is not None and source.whole is None:
-        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
-    require_rows(one, source.batches)
+    require_rows(one, source)
     salted = salt(keys)
     held_out, is_listed = None, isinstance(validation.data, list)
     if validation.data is not None:
