@@ -23,7 +23,9 @@ from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 
 
-def train(problem: Problem, algorithm: pb.types.Algorithm, epochs: int, **settings: Any) -> pb.types.Fit:
+def train(
+    problem: Problem, algorithm: pb.types.Algorithm, epochs: int, **settings: Any
+) -> pb.results.Fit:
     return pb.fit(
         algorithm,
         problem.train,

@@ -133,7 +133,7 @@ def bars_are_bars(app, what, name, obj, options, lines):
 
 
 ALIAS = re.compile(
-    r"TypeAliasForwardRef\('(?:partialbayes\.types\.)?(\w+)'\)|partialbayes\.types\.(?=\w)"
+    r"TypeAliasForwardRef\('(?:partialbayes\.types\.)?(\w+)'\)|partialbayes\.(?:types|results)\.(?=\w)"
 )
 DEFAULT = re.compile(r"<function \S+?<lambda>>")
 

@@ -118,7 +118,7 @@ def test_one_word_changes_the_method(name):
             batch_size=batch_size,
             validation=VALIDATION,
         )
-    assert isinstance(fitted, pb.types.Fit)
+    assert isinstance(fitted, pb.results.Fit)
     assert isinstance(fitted.posterior, pb.types.Posterior)
     values, log_weights = fitted.posterior.particles
     assert values.shape == (*log_weights.shape, MODEL.split.dim)

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import partialbayes as pb
-from partialbayes import types
+from partialbayes import results, types
 from tests.test_documentation import public_names
 
 ROOT = Path(__file__).parents[1]
@@ -113,8 +113,9 @@ def shortest_paths():
 
 
 ALIASES = {
-    f"partialbayes.types.{name}"
-    for name in re.findall(r"^(\w+): TypeAlias", inspect.getsource(types), re.M)
+    f"{module.__name__}.{name}"
+    for module in (types, results)
+    for name in re.findall(r"^(\w+): TypeAlias", inspect.getsource(module), re.M)
 }
 
 

@@ -107,15 +107,12 @@ def test_contributing_prints_the_rooms_in_the_order_of_imports():
 
 # Files whose docstrings follow CONTRIBUTING.md; add a room when all of its files do.
 IN_ONE_VOICE = [
-    *("types.py", "errors.py", "parameters.py", "weights.py"),
-    *(f"{room}/*.py" for room in ("_utils", "parallel", "priors", "subsets", "plots")),
-    *("likelihoods/_[!cm]*.py", "likelihoods/_c[ou]*.py", "likelihoods/_m*.py"),
-    *("model/__init__.py", "model/_[bps]*.py"),
-    *(f"networks/_{name}.py" for name in ("mlp", "nnx", "linen", "equinox", "params", "bfloat16")),
-    *("algorithms/_[bce]*.py", "algorithms/_map.py", "algorithms/_monte_carlo.py"),
-    *("algorithms/_poisson_ohsmc.py", "algorithms/_svgd.py", "algorithms/_variational.py"),
-    *(f"prediction/_{name}.py" for name in ("components", "mixture", "predict", "predictive")),
-    *("metrics/_[!o]*.py", "analysis/__init__.py", "analysis/_a*.py"),
+    *("types.py", "results.py", "errors.py", "parameters.py", "weights.py", "resampling.py"),
+    *("annealing.py", "callbacks.py", "online.py"),
+    *("kernels/_[!tw]*.py", "feynman_kac/_[!g]*.py", "algorithms/_[!o]*.py", "metrics/_[!o]*.py"),
+    *(f"{room}/*.py" for room in ("_utils", "parallel", "priors", "subsets", "plots", "likelihoods")),
+    *(f"{room}/*.py" for room in ("samplers", "_engine", "training", "reporting", "prediction")),
+    *("model/*.py", "analysis/*.py", "networks/_[!t]*.py", "networks/_torch.py"),
 ]
 NOUN_FIRST = r"(The|A|An|What|How|Whether|Of|Those|One|So) "
 FRAGMENT = r" +\*{0,2}\w+: (Of|As in|As for|The same)\b.*"

@@ -4,10 +4,12 @@ import ast
 from pathlib import Path
 
 import pytest
+from tools.draw_rooms import FLOORS, drawing
 
-PACKAGE = Path(__file__).parents[1] / "src" / "partialbayes"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "partialbayes"
 ORDER = """
-    types errors _utils parallel
+    types results errors _utils parallel
     networks parameters likelihoods subsets priors model
     weights resampling annealing feynman_kac kernels
     samplers algorithms prediction metrics io callbacks _engine training online pretrained
@@ -54,6 +56,12 @@ def test_an_import_that_points_back_is_found():
     assert wrong_imports("model", "from partialbayes.training._fit import fit") == ["training"]
     assert wrong_imports("model", "def f():\n    from partialbayes import plots") == ["plots"]
     assert not wrong_imports("plots", "import partialbayes.metrics")
+
+
+def test_the_picture_of_the_rooms_is_in_the_order_of_imports():
+    drawn = " ".join(FLOORS.values()).split()
+    assert drawn[::-1] == [name for name in ORDER if name != "__main__"]
+    assert (ROOT / "docs" / "figures" / "rooms.svg").read_text() == drawing()
 
 
 def test_nothing_in_the_package_imports_the_reproduction():

@@ -11,7 +11,7 @@ FLOORS = {
     "learning": "algorithms samplers",
     "particles": "kernels feynman_kac annealing resampling weights",
     "what is modeled": "model priors subsets likelihoods parameters networks",
-    "contracts": "parallel _utils errors types",
+    "contracts": "parallel _utils errors results types",
 }
 WIDTH, LEFT, ROOM, FLOOR, GAP = 900, 150, 34, 54, 26
 INK, SOFT, BLUE = "#22303c", "#9aa5ad", "#0072B2"

@@ -18,8 +18,9 @@ from partialbayes.algorithms import map_estimate, ohsmc, sgsmc, smc, two_stage
 from partialbayes.annealing import blocks, geometric_blocks
 from partialbayes.callbacks import Snapshots
 from partialbayes.resampling import stratified
+from partialbayes.results import Fit
 from partialbayes.training import Run, fit
-from partialbayes.types import Algorithm, Fit
+from partialbayes.types import Algorithm
 from reproduction import data
 from reproduction.experiments.crescent_oracle import Crescent, crescent, crescent_model
 from reproduction.experiments.experiment import Experiment, Task, salvage

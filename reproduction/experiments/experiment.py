@@ -15,7 +15,8 @@ from tqdm.auto import tqdm
 
 from partialbayes.errors import StalledError, TrainingDivergedError
 from partialbayes.parallel._sweep import sweep
-from partialbayes.types import Algorithm, Fit
+from partialbayes.results import Fit
+from partialbayes.types import Algorithm
 from reproduction.experiments.result_folder import ResultFolder
 from reproduction.experiments.settings import Setting, Track
 from reproduction.figures.records import Record

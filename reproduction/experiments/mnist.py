@@ -25,8 +25,9 @@ from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.resampling import stratified
+from partialbayes.results import Fit
 from partialbayes.training import Run, Validation, fit
-from partialbayes.types import Algorithm, Chunks, Fit, Model
+from partialbayes.types import Algorithm, Chunks, Model
 from reproduction import data
 from reproduction.experiments.experiment import Experiment, Task, salvage
 from reproduction.experiments.methods import swag_stage

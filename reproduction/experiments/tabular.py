@@ -19,8 +19,9 @@ from partialbayes.metrics import evaluate, over_particles, rmse
 from partialbayes.metrics._common import AnyArray
 from partialbayes.prediction._predict import log_predictive_density, predict
 from partialbayes.prediction._predictive import Predictive
+from partialbayes.results import Fit
 from partialbayes.training import Validation, fit_many
-from partialbayes.types import Algorithm, Fit, Model, Posterior
+from partialbayes.types import Algorithm, Model, Posterior
 from reproduction.experiments import to_the_end
 from reproduction.experiments.experiment import Experiment, Task
 from reproduction.experiments.methods import ONE_AT_A_TIME, Candidates, make_candidates

@@ -33,9 +33,10 @@ from partialbayes.algorithms import (
 )
 from partialbayes.prediction import calibrate
 from partialbayes.prediction._predict import log_predictive_density
+from partialbayes.results import Fit
 from partialbayes.training import Run as Options
 from partialbayes.training import fit_many
-from partialbayes.types import Algorithm, Fit, Model
+from partialbayes.types import Algorithm, Model
 from reproduction.experiments.problems import Problem, Run
 from reproduction.experiments.settings import TabularSetting, training_key
 

@@ -322,7 +322,7 @@ def test_a_diverged_run_of_mnist_is_no_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("method", ["MAP", "SWAG"])
 def test_a_run_of_mnist_that_diverged_late_keeps_its_best_posterior(tmp_path, monkeypatch, method):
     """Unless a second stage was to follow, which is then missing."""
-    kept = pb.types.Fit(None, None, {})
+    kept = pb.results.Fit(None, None, {})
 
     def diverges(*arguments, **others):
         raise pb.errors.TrainingDivergedError(12, kept, "", "it diverged.")

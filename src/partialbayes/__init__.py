@@ -4,7 +4,8 @@ The names of a first hour are here. Everything else is in the families: `network
 `priors`, `subsets` and `model` say what is modeled; `kernels`, `resampling`, `annealing` and
 `feynman_kac` how particles move; `samplers`, `algorithms`, `training`, `online` and `pretrained` how
 they learn; `prediction`, `metrics`, `analysis`, `plots` and `reporting` what comes out; `io`, `parallel`
-and `estimators` where it lives. `types` holds the contracts, `errors` every exception and warning.
+and `estimators` where it lives. `types` holds the contracts, `results` what training
+returns, `errors` every exception and warning.
 """
 
 from importlib import import_module
@@ -33,6 +34,7 @@ from partialbayes import (
     priors,
     reporting,
     resampling,
+    results,
     samplers,
     subsets,
     training,
@@ -65,7 +67,7 @@ _ESTIMATORS = ("PartialBNNClassifier", "PartialBNNRegressor")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the estimators when they are first asked for: they need scikit-learn."""
+    """Load the estimators at their first use: they need scikit-learn."""
     if name not in (*_ESTIMATORS, "estimators"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -76,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Show the public names alone."""
+    """List only the public names."""
     return [*__all__, "__version__"]
 
 
@@ -132,6 +134,7 @@ __all__ = [
     "report",
     "reporting",
     "resampling",
+    "results",
     "sampled",
     "samplers",
     "save",

@@ -4,10 +4,10 @@ Every target of a path has the form
 
     π_t(φ) ∝ π(φ) Π_n p(y_n | φ; ψ)^{λ_{t,n}},    λ_0 = 0, λ_T = 1,
 
-so a path is a table of exponents λ, one row per target and one column per data point. Ones that
-fill up block by block anneal by data; a row of equal numbers is a temperature. `bridge` makes the
-target a kernel must leave invariant, π_{t−1}, and the potential that follows, π_t / π_{t−1}, from
-the same two rows: they cannot disagree.
+so a path is a table of exponents λ, one row per target and one column per data point. Rows that fill
+with ones block by block anneal by data; a row of equal numbers is a temperature. `bridge` makes both
+the target that a kernel must leave invariant, π_{t−1}, and the potential that follows, π_t / π_{t−1},
+from the same two rows, so they cannot disagree.
 """
 
 from __future__ import annotations
@@ -27,15 +27,11 @@ from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.model._partial_bnn import of_density
 from partialbayes.types import Batch, LogDensity, Model, Moments, Phi, PRNGKey, Psi, Scalar, Target
 
-__all__ = [
-    "blocks",
-    "geometric_blocks",
-    "tempering",
-]
+__all__ = ["blocks", "geometric_blocks", "tempering"]
 
 
 AnnealingSchedule: TypeAlias = Callable[[int], Float[np.ndarray, "target example"]]
-"""Number of rows in the batch -> exponents, from all zero to all one."""
+"""A function from the number of rows in the batch to the exponents, from all zero to all one."""
 
 
 class TargetFamily(NamedTuple):
@@ -44,11 +40,10 @@ class TargetFamily(NamedTuple):
     Attributes:
         sample_prior: ``(key, num) -> (num, dim)``, exact draws at λ = 0.
         log_prior: ``phi -> scalar``.
-        log_likelihood: ``(phi, rows) -> (rows,)``, of the first rows of the batch; zero on masked
-            ones.
+        log_likelihood: ``(phi, rows) -> (rows,)``, of the first rows of the batch; zero on masked rows.
         prior: Moments of the prior.
-        fraction: M / N, the share of the data at hand.
-        num_rows: Rows of the batch, masked ones included.
+        fraction: M / N, the fraction of the data in the batch.
+        num_rows: Number of rows of the batch, masked rows included.
     """
 
     sample_prior: Callable[[PRNGKey, int], Float[Array, "num dim"]]
@@ -60,7 +55,7 @@ class TargetFamily(NamedTuple):
 
 
 def posterior_family(model: Model, psi: Psi, batch: Batch) -> TargetFamily:
-    """The family of a batch at ψ; the rows after those asked for are not evaluated."""
+    """Return the family of a batch at ψ; it evaluates only the rows that are requested."""
     model = of_density(model)
     batch = overwrite_masked_rows(batch)  # before it is cut: the first rows may all be masked
 
@@ -79,7 +74,7 @@ def posterior_family(model: Model, psi: Psi, batch: Batch) -> TargetFamily:
 
 
 def prestage(family: TargetFamily) -> TargetFamily:
-    """The same family, with all that φ does not reach computed here and now."""
+    """Return the same family, with all that does not depend on φ precomputed."""
     everything = partially_evaluate(
         lambda phi: family.log_likelihood(phi, family.num_rows), family.prior.mean
     )
@@ -89,17 +84,20 @@ def prestage(family: TargetFamily) -> TargetFamily:
 def bridge(
     family: TargetFamily, before: Float[Array, " seen"], after: Float[Array, " example"]
 ) -> Target:
-    """One link of a path: the target to be left invariant, and the potential to the next.
+    """Return one link of a path: the target to leave invariant, and the potential to the next.
 
     Args:
-        family: Of the targets.
-        before: Exponents of the target, of the first rows; those that are left off are zero.
-        after: Exponents of the next one, as many or more.
+        family: The family of the targets.
+        before: Exponents of the target, for the first rows; the exponents of other rows are zero.
+        after: Exponents of the next target, for as many rows or more.
+
+    Returns:
+        The target of the kernel.
     """
     change = after - jnp.pad(before, (0, after.shape[0] - before.shape[0]))
 
     def powered(phi: Phi, exponents: Float[Array, " rows"]) -> Scalar:
-        # Rows that are out stay out even where their log-likelihood is infinite.
+        # Rows with exponent zero have no effect, even if their log-likelihood is infinite.
         values = family.log_likelihood(phi, exponents.shape[0])
         return jnp.where(exponents != 0.0, exponents * values, 0.0).sum()
 
@@ -113,18 +111,18 @@ def bridge(
 
 
 def _cumulative(rows: int, ends: Sequence[int]) -> Float[np.ndarray, "target example"]:
-    """Ones for the rows that have come in by each end."""
+    """Return ones for the rows that have been added by each end."""
     return (np.arange(rows)[None, :] < np.asarray([0, *ends])[:, None]).astype(float)
 
 
 def blocks(size: int = 1) -> AnnealingSchedule:
-    """Data come in ``size`` rows at a time; one by one by default.
+    """Add the data ``size`` rows at a time; one by one by default.
 
     Args:
-        size: Rows per block; the last may be shorter.
+        size: Number of rows per block; the last block may be shorter.
 
-    Raises:
-        ValueError: ``size`` is not a whole number of at least 1.
+    Returns:
+        The schedule, to pass to `smc`.
 
     Example:
         >>> import partialbayes as pb
@@ -142,17 +140,17 @@ def blocks(size: int = 1) -> AnnealingSchedule:
 
 
 def geometric_blocks(first: int = 1, ratio: float = 2.0) -> AnnealingSchedule:
-    """Data come in blocks such that the number of rows seen grows by a factor each time.
+    """Add the data in blocks such that the number of rows grows by a factor each time.
 
-    Early data change the posterior most, so early blocks are small; there are about
+    Early data change the posterior most, so early blocks are small. There are about
     log N / log ratio blocks instead of N.
 
     Args:
-        first: Rows in the first block.
-        ratio: Rows seen after a block over rows seen before it; more than one.
+        first: Number of rows in the first block.
+        ratio: The ratio of the number of rows after a block to that before it; above 1.
 
-    Raises:
-        ValueError: ``first`` is not a whole number of at least 1, or ``ratio`` is not above 1.
+    Returns:
+        The schedule, to pass to `smc`.
 
     Example:
         >>> import partialbayes as pb
@@ -173,13 +171,13 @@ def geometric_blocks(first: int = 1, ratio: float = 2.0) -> AnnealingSchedule:
 
 
 def tempering(temperatures: Sequence[float] | Any) -> AnnealingSchedule:
-    """All data come in together, at a power that grows from 0 to 1.
+    """Add all data together, at a power that grows from 0 to 1.
 
     Args:
-        temperatures: Increasing numbers in (0, 1], the last one 1; a leading 0 is understood.
+        temperatures: Increasing numbers in (0, 1], the last one 1; a leading 0 is optional.
 
-    Raises:
-        ValueError: ``temperatures`` do not increase from above 0 to exactly 1.
+    Returns:
+        The schedule, to pass to `smc`.
 
     Example:
         >>> import partialbayes as pb
@@ -201,26 +199,21 @@ def tempering(temperatures: Sequence[float] | Any) -> AnnealingSchedule:
 
 
 def as_exponents(schedule: AnnealingSchedule, rows: int) -> Float[np.ndarray, "target example"]:
-    """The table of a schedule, after a check of its shape and ends."""
+    """Return the table of a schedule, after a check of its shape and ends."""
     table = np.asarray(schedule(rows))
     if table.ndim != 2 or table.shape[1] != rows or np.any(table[0] != 0) or np.any(table[-1] != 1):
         raise ValueError(
-            f"schedule gave exponents of shape {table.shape} for {rows} rows; it must give one row "
-            "per target and one column per data point, from all 0 to all 1."
+            f"schedule returned exponents of shape {table.shape} for {rows} rows; it must return one "
+            "row per target and one column per data point, from all 0 to all 1."
         )
     return table.astype(jnp.result_type(float))
 
 
 def rows_seen(exponents: Float[np.ndarray, "target example"]) -> Int[np.ndarray, " target"]:
-    """How many of the first rows are evaluated for each target: those in, rounded up to 4ᵏ.
+    """Return how many of the first rows are evaluated for each target: those used, rounded up to 4ᵏ.
 
-    Later targets never see fewer. Rounding leaves few different numbers, each of which is a program to
-    compile; by powers of two it would be twice as many, and as fast.
-
-    Example:
-        >>> from partialbayes.annealing import blocks, rows_seen
-        >>> rows_seen(blocks(2)(10)).tolist()
-        [1, 4, 4, 10, 10, 10]
+    Later targets never use fewer. Rounding leaves few different numbers, each of which needs a compiled
+    program. Powers of two would need twice as many programs, and be no faster.
     """
     rows = exponents.shape[1]
     last = np.where(exponents != 0.0, np.arange(1, rows + 1), 1).max(axis=1)
@@ -229,21 +222,22 @@ def rows_seen(exponents: Float[np.ndarray, "target example"]) -> Int[np.ndarray,
 
 
 def stride_by_ess(target_ess: float, iterations: int = 40) -> Callable[[Array, Array], Scalar]:
-    """How much of a potential to apply at once: as much as costs no more than 1 − ``target_ess`` of J.
+    """Choose the power of a potential that keeps the fraction ``target_ess`` of the sample size.
 
-    What weights w lose by a potential G is the conditional effective sample size (Zhou et al. 2016),
+    The sample size that is left after weights w are multiplied by a potential G is the conditional
+    effective sample size (Zhou et al. 2016),
 
         J (Σ_j w_j G_j)² / Σ_j w_j G_j²,
 
-    the effective sample size itself where the weights were equal.
+    which is the effective sample size itself if the weights were equal.
 
     Args:
-        target_ess: Share of J, in (0, 1).
-        iterations: Of the bisection.
+        target_ess: Fraction of J, in (0, 1).
+        iterations: Number of iterations of the bisection.
 
     Returns:
-        ``(log_weights, log_potentials) -> share``, the largest share s in (0, 1] such that G^s leaves
-        that much.
+        ``(log_weights, log_potentials) -> share``, the largest power s in (0, 1] such that G^s keeps
+        that fraction.
     """
 
     def stride(
@@ -257,7 +251,7 @@ def stride_by_ess(target_ess: float, iterations: int = 40) -> Callable[[Array, A
 
         def halve(_: Any, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
             low, high = bracket
-            # In the logarithm: the first steps from a vague prior may be of any size.
+            # On the log scale: the first steps from a vague prior may have any size.
             middle = jnp.sqrt(low * high)
             good = enough(middle)
             return jnp.where(good, middle, low), jnp.where(good, high, middle)

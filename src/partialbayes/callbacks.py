@@ -1,4 +1,4 @@
-"""What `fit` tells the outside as it goes: callbacks, and plain logs made of them."""
+"""Callbacks, which `fit` calls as it runs, and logs made of them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,20 @@ from partialbayes._utils.warn import warn
 from partialbayes.errors import LogWarning
 from partialbayes.types import Posterior
 
-__all__ = [
-    "Callback",
-    "Progress",
-    "Snapshots",
-    "csv_log",
-    "json_lines_log",
-    "tensorboard_log",
-]
+__all__ = ["Callback", "Progress", "Snapshots", "csv_log", "json_lines_log", "tensorboard_log"]
 
 
 class Progress(NamedTuple):
-    """What happened since the last call.
+    """The progress of a run since the last call.
 
     Attributes:
-        begin: Steps done before this piece; the piece's first step is number ``begin + 1``.
-        num_steps: Steps of the whole run.
-        infos: What the steps of the piece reported, one value each, by name.
+        begin: Number of steps before this piece; the first step of the piece is number ``begin + 1``.
+        num_steps: Number of steps of the whole run.
+        infos: The values that the steps of the piece reported, one per step, by name.
         validation_nlpd: The validation scores in the piece, by step.
         best_step: The step of the best posterior so far; 0 if there is none yet.
-        best: That posterior. Copy it to keep it: the next piece may reuse its memory.
-        current: ``() ->`` the posterior at the end of the piece; to be copied likewise.
+        best: The best posterior so far. Copy it to keep it: the next piece may reuse its memory.
+        current: ``() ->`` the posterior at the end of the piece. Copy it to keep it.
 
     Example:
         >>> import partialbayes as pb
@@ -64,14 +57,14 @@ If it returns True, the run ends there and its result is kept. If it has a metho
 
 
 class Snapshots:
-    """Keep the posterior every so many steps, to see how the particles flow.
+    """Keep the posterior at regular steps, to see how the particles flow.
 
     Args:
-        every: Steps between two of them.
+        every: Number of steps between snapshots.
 
     Attributes:
-        steps: The steps, counted from 1, after which one was taken.
-        posteriors: The posterior there, on the host.
+        steps: The steps, counted from 1, after which a snapshot was taken.
+        posteriors: The posterior at each of them, on the host.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -91,11 +84,18 @@ class Snapshots:
         self.posteriors: list[Posterior] = []
 
     def next_stop(self, done: int) -> int:
-        """The step of the next snapshot."""
+        """Return the step of the next snapshot.
+
+        Args:
+            done: Number of steps done.
+
+        Returns:
+            The step at which the next piece must end.
+        """
         return (done // self.every + 1) * self.every
 
     def __call__(self, progress: Progress) -> None:
-        """Take one if it is due."""
+        """Take a snapshot if it is due."""
         step = progress.begin + len(next(iter(progress.infos.values())))
         if step % self.every == 0:
             self.steps.append(step)
@@ -115,14 +115,14 @@ def _rows(progress: Progress) -> list[dict[str, Any]]:
 
 
 class _Log:
-    """A callback that adds lines to a text file; a resumed run goes on where it resumes.
+    """A callback that appends lines to a text file; a resumed run continues where it resumes.
 
-    A line that a kill or a full disk has cut off is taken away before anything is added.
+    A line that a kill or a full disk cut off is removed before anything is added.
 
     Args:
         path: The file.
         encode: ``(rows, is_empty) ->`` the text to add.
-        step_of: ``line -> step``; None for a header, and ValueError for a line that is not whole.
+        step_of: ``line -> step``; None for a header, and a ValueError for an incomplete line.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class _Log:
         self._file = Path(path)
         self._encode = encode
         self._step_of = step_of
-        self._size: int | None = None  # of what is whole; what is beyond is not
+        self._size: int | None = None  # of the complete lines
         self._pending = ""
         self._has_warned = False
 
     def __call__(self, progress: Progress) -> None:
-        """Add the lines of a piece; those that could not be written are tried again."""
+        """Append the lines of a piece; lines that could not be written are tried again."""
         try:
             if self._size is None:
                 self._size = self._begin(progress.begin)
@@ -153,13 +153,13 @@ class _Log:
             if not self._has_warned:
                 warn(
                     f"the log {self._file} could not be written ({error.strerror or error}); training "
-                    "goes on, and what is missing is written when that is possible again.",
+                    "continues, and the missing lines are written as soon as that is possible.",
                     LogWarning,
                 )
             self._has_warned = True
 
     def _begin(self, done: int) -> int:
-        """Return how many bytes to keep: whole lines, up to the step that the run goes on from."""
+        """Return how many bytes to keep: complete lines, up to the step at which the run resumes."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         kept = 0
         if done > 0 and self._file.exists():
@@ -177,7 +177,13 @@ class _Log:
 
 
 def csv_log(path: str | Path) -> Callback:
-    """Write one line per step to a CSV file: the step, what it reported, the validation NLPD.
+    """Write one line per step to a CSV file: the step, its reported values, the validation NLPD.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The callback, to pass to `Run`.
 
     Example:
         >>> import partialbayes as pb
@@ -200,7 +206,13 @@ def csv_log(path: str | Path) -> Callback:
 
 
 def json_lines_log(path: str | Path) -> Callback:
-    """Write one JSON object per step and line: the step, what it reported, the validation NLPD.
+    """Write one line of JSON per step: the step, its reported values, the validation NLPD.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The callback, to pass to `Run`.
 
     Example:
         >>> import partialbayes as pb
@@ -220,8 +232,11 @@ def tensorboard_log(writer: Any) -> Callback:
     """Send every scalar to a TensorBoard writer.
 
     Args:
-        writer: Anything with ``add_scalar(tag, value, step)``, as the summary writers of
-            PyTorch and tensorboardX have.
+        writer: An object with ``add_scalar(tag, value, step)``, such as the summary writers of
+            PyTorch and tensorboardX.
+
+    Returns:
+        The callback, to pass to `Run`.
 
     Example:
         >>> import partialbayes as pb

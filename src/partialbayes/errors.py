@@ -1,4 +1,10 @@
-"""Define every exception and warning of the library."""
+"""Define every exception and warning of the library.
+
+Example:
+    >>> import warnings, partialbayes as pb
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", pb.errors.MixingWarning)  # raise it instead
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from partialbayes.types import Fit
+from partialbayes.results import Fit
 
 __all__ = [
     "CheckpointError",
@@ -36,14 +42,6 @@ class TrainingDivergedError(RuntimeError):
     Attributes:
         step: The first step with a loss that is not finite, or the last step of training.
         fit: The best posterior before that step and the history up to it; None if there is none.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> try:
-        ...     raise pb.errors.TrainingDivergedError(12, None, "Try a smaller learning rate.")
-        ... except pb.errors.TrainingDivergedError as error:
-        ...     print(error.step, error.fit)
-        12 None
     """
 
     def __init__(self, step: int, fit: Fit | None, remedy: str, what: str | None = None) -> None:
@@ -99,14 +97,6 @@ class StalledError(RuntimeError):
     Attributes:
         temperatures: The temperatures reached.
         fit: The `Fit` of the previous stage; None if there was none.
-
-    Example:
-        >>> import numpy as np, partialbayes as pb
-        >>> try:
-        ...     raise pb.errors.StalledError(np.array([0.1, 0.2]), "allow more steps.")
-        ... except pb.errors.StalledError as error:
-        ...     print(error)
-        tempering stalled at temperature 0.2 after 2 steps; allow more steps.
     """
 
     def __init__(self, temperatures: Float[np.ndarray, " step"], remedy: str, fit: Any = None) -> None:
@@ -126,14 +116,7 @@ class StalledError(RuntimeError):
 
 
 class ShortfallWarning(UserWarning):
-    """Tempering reached the posterior, but its particles have a low posterior density.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import ShortfallWarning
-        >>> warnings.simplefilter("error", ShortfallWarning)  # raise instead
-        >>> warnings.simplefilter("default", ShortfallWarning)
-    """
+    """Tempering reached the posterior, but its particles have a low posterior density."""
 
 
 class CollapseWarning(UserWarning):
@@ -161,49 +144,22 @@ class LogWarning(UserWarning):
 
 
 class DepartureWarning(UserWarning):
-    """A pretrained network predicted better before training than after it.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import DepartureWarning
-        >>> warnings.simplefilter("error", DepartureWarning)  # raise instead
-        >>> warnings.simplefilter("default", DepartureWarning)
-    """
+    """A pretrained network predicted better before training than after it."""
 
 
 class FewParticlesWarning(UserWarning):
     """A kernel has too few particles for the number of random weights.
 
     The spread of the particles is then too small, even if the effective sample size is large.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import FewParticlesWarning
-        >>> warnings.simplefilter("ignore", FewParticlesWarning)  # be silent
-        >>> warnings.simplefilter("default", FewParticlesWarning)
     """
 
 
 class MixingWarning(UserWarning):
-    """A sampler has not converged, so its draws do not represent the posterior.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import MixingWarning
-        >>> warnings.simplefilter("error", MixingWarning)  # raise instead
-        >>> warnings.simplefilter("default", MixingWarning)
-    """
+    """A sampler has not converged, so its draws do not represent the posterior."""
 
 
 class SteepPathWarning(UserWarning):
-    """The steps along a path of targets were too long for the particles to follow.
-
-    Example:
-        >>> import warnings
-        >>> from partialbayes.errors import SteepPathWarning
-        >>> warnings.simplefilter("error", SteepPathWarning)  # raise instead
-        >>> warnings.simplefilter("default", SteepPathWarning)
-    """
+    """The steps along a path of targets were too long for the particles to follow."""
 
 
 class CheckpointError(RuntimeError):

@@ -1,14 +1,16 @@
-"""Following a stream: particles and ψ go on with new data, in bounded time and memory.
+"""Online learning: particles and ψ are updated with new data, in bounded time and memory.
 
-An online state keeps the last W rows. New rows push out the oldest; then the algorithm takes one step on
-the new rows and a few on rows from memory, N = min(rows seen, W) of them in place of a data set.
+An online state keeps the last W rows. New rows replace the oldest. Then the algorithm takes one step on
+the new rows and a few on rows from memory, with N = min(rows seen, W) in place of the size of a data
+set.
 
-New rows displace what they push out: of N rows, R pushed out make the share R/N that is forgotten, none
-while the memory fills. Rows from memory displace themselves, the share M/N, as in training. They are
-slices of one permutation of the memory for each update, so that no row comes twice before all have come
-once. With kernels that forget (`transport`, `forgetting`) the particles stay near the posterior of the
-rows in memory, and what has been pushed out fades over a few updates: which of the old rows a share was
-learned from is not known. Data that drift are followed, and W says how closely.
+New rows displace the rows they replace: if R of N rows are replaced, the fraction R/N is forgotten;
+while the memory fills, it is zero. Rows from memory displace themselves, the fraction M/N, as in
+training. They are slices of one permutation of the memory per update, so no row is used twice before
+all have been used once. With kernels that forget (`transport`, `forgetting`) the particles stay near
+the posterior of the rows in memory, and replaced rows fade over a few updates: it is not known which
+of the old rows a fraction was learned from. The particles follow data that drift, and W determines how
+closely.
 """
 
 from __future__ import annotations
@@ -33,24 +35,18 @@ from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
 
-__all__ = [
-    "OnlineState",
-    "restore",
-    "save",
-    "start",
-    "update",
-]
+__all__ = ["OnlineState", "restore", "save", "start", "update"]
 
 
 class OnlineState(NamedTuple):
-    """A model that follows a stream; made by `start`, moved on by `online.update`.
+    """A model that learns from a stream; `start` makes it, and `online.update` updates it.
 
     Attributes:
         algorithm: The method.
-        state: Its state.
-        memory: The last W rows; the mask says how many there are yet.
-        seen: Rows seen so far.
-        key: Of its random numbers; `online.update` makes a new one from it.
+        state: The state of the method.
+        memory: The last W rows; the mask is true for rows that are filled.
+        seen: Number of rows seen so far.
+        key: The random key; `online.update` makes a new one from it.
     """
 
     algorithm: Algorithm
@@ -61,7 +57,7 @@ class OnlineState(NamedTuple):
 
     @property
     def posterior(self) -> Posterior:
-        """ψ and the particles as they are now."""
+        """ψ and the particles at present."""
         return self.algorithm.posterior(self.state)
 
 
@@ -73,21 +69,22 @@ def start(
     posterior: Posterior | None = None,
     key: Seed = 0,
 ) -> OnlineState:
-    """Get ready to follow a stream.
+    """Start learning from a stream.
 
     Args:
         algorithm: The method; ``ohsmc(model)`` is made for it.
-        data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last
-            W are remembered; or, from scratch, the first rows of the stream, which the first
-            `online.update` is made with.
-        window_size: W, the rows to remember: about as many as it takes the data to drift.
-        posterior: Where to start from, as `fit` returned it; from scratch if None.
-        key: A ``jax.random.key`` or a whole number to make one from.
+        data: A pair ``(inputs, targets)``: the training data of ``posterior``, of which the last W rows
+            are kept; or, without ``posterior``, the first rows of the stream, with which the first
+            `online.update` is made.
+        window_size: W, the number of rows to keep: about as many as it takes the data to drift.
+        posterior: The posterior to start from, as `fit` returned it; None to start from scratch.
+        key: A ``jax.random.key``, or an integer to make one from.
+
+    Returns:
+        The state, to pass to `online.update`.
 
     Raises:
-        TypeError: ``algorithm`` is not an `Algorithm`.
-        ValueError: ``window_size`` is not a whole number of at least 1, the data do not fit, or the
-            method cannot go on from a posterior.
+        ValueError: The method cannot continue from a posterior.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -98,7 +95,7 @@ def start(
         8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    require_positive_int("window_size", window_size, "the rows to remember.")
+    require_positive_int("window_size", window_size, "the number of rows to keep.")
     batch = as_batch(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
     blank = blank_state(algorithm, batch, window_size, posterior, key)
@@ -106,7 +103,7 @@ def start(
         return update(blank, data)[0]
 
     def fill(leaf: Array) -> Array:
-        # The oldest row stands where the next new one goes.
+        # The oldest row is where the next new one goes.
         kept = jnp.roll(leaf[-window_size:], rows % window_size if rows > window_size else 0, axis=0)
         return jnp.concatenate([kept, jnp.repeat(kept[-1:], window_size - kept.shape[0], axis=0)])
 
@@ -116,13 +113,9 @@ def start(
 
 
 def blank_state(
-    algorithm: Algorithm,
-    like: Batch,
-    window_size: int,
-    posterior: Posterior | None,
-    key: Seed,
+    algorithm: Algorithm, like: Batch, window_size: int, posterior: Posterior | None, key: Seed
 ) -> OnlineState:
-    """A state that remembers nothing yet; ``like`` is used for its shapes alone."""
+    """Return a state with an empty memory; only the shapes of ``like`` are used."""
     key_start, key_online = jax.random.split(salt(as_key(key)))
     state = _init(algorithm, key_start)
     if posterior is not None:
@@ -145,25 +138,23 @@ def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
 def update(
     online: OnlineState, new_data: Any, *, num_replays: int = 10, batch_size: int = 32
 ) -> tuple[OnlineState, dict[str, Float[Array, " step"]]]:
-    """Go on with new rows: one step on them, then some on rows from memory.
+    """Update the model with new rows: one step on them, then some on rows from memory.
 
-    The cost depends on the number of new rows, ``num_replays`` and ``batch_size``, never on how much
-    has been seen.
+    The cost depends on the number of new rows, ``num_replays`` and ``batch_size``, never on how many
+    rows have been seen.
 
     Args:
-        online: From `start`, or the last `online.update`.
-        new_data: A pair ``(inputs, targets)``; no more rows than the memory holds.
-        num_replays: Steps on rows from memory; with 0 every row is used exactly once.
-        batch_size: Rows in each of those.
+        online: The state, from `start` or the last `online.update`.
+        new_data: A pair ``(inputs, targets)``, with at most as many rows as the memory holds.
+        num_replays: Number of steps on rows from memory; with 0 every row is used exactly once.
+        batch_size: Number of rows in each of those steps.
 
     Returns:
-        The new state, and what each step reported (the loss, …).
+        The new state, and the values that each step reported, such as the loss.
 
     Raises:
-        ValueError: There are more new rows than the memory holds, or they do not fit the model.
-        TypeError: ``online`` is not from `start`.
-        TrainingDivergedError: The new rows would leave the loss or the state NaN or infinite.
-            ``online`` is as it was; go on with it.
+        TrainingDivergedError: The new rows would make the loss or the state NaN or infinite.
+            ``online`` is unchanged and can be used further.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -186,7 +177,7 @@ def update(
             f"new_data has {rows} rows, but the memory holds {capacity}; pass fewer rows at a time, or "
             "make the memory larger."
         )
-    # A copy: after an update that is refused the next one begins with the same key.
+    # A copy: after a rejected update the next one begins with the same key.
     key, key_update = jax.random.split(jax.random.clone(online.key))  # type: ignore[no-untyped-call]
     with uninterrupted():
         state, memory, infos, is_sound = jax.block_until_ready(  # type: ignore[no-untyped-call]
@@ -205,10 +196,10 @@ def update(
         raise TrainingDivergedError(
             online.seen + rows,
             None,
-            "Check the scale of the new rows and drop those that cannot be right, or use a smaller "
+            "Check the scale of the new rows and remove those that cannot be right, or use a smaller "
             "learning rate.",
-            "new_data would leave the loss or the state NaN or infinite, so the update is refused; the "
-            "state before it still holds.",
+            "new_data would make the loss or the state NaN or infinite, so the update is refused; the "
+            "state before it is still valid.",
         )
     return OnlineState(online.algorithm, state, memory, online.seen + rows, key), infos
 
@@ -226,7 +217,7 @@ def _update(
 ) -> tuple[Any, Batch, Report, Bool[Array, ""]]:
     before = state
     capacity = memory.mask.shape[0]
-    # Rows that do not count are written nowhere.
+    # Masked rows are not written.
     offsets = jnp.cumsum(new.mask) - 1
     places = jnp.where(new.mask, (place + offsets) % capacity, capacity)
 
@@ -255,7 +246,7 @@ def _update(
 
 
 def _is_sound(algorithm: Algorithm, before: Any, after: Any) -> Bool[Array, ""]:
-    """Whether nothing in the state became NaN or infinite; a log-weight may be −∞, but not all."""
+    """Return whether the state stayed finite; a log-weight may be −∞, but not all of them."""
 
     def is_bad(leaf: Array) -> Array:
         return jnp.isnan(leaf) | jnp.isposinf(leaf)
@@ -274,14 +265,14 @@ def _is_sound(algorithm: Algorithm, before: Any, after: Any) -> Bool[Array, ""]:
 
 
 def save(path: str | Path, online: OnlineState) -> None:
-    """Write all of an online learner to a file, atomically, so that it can go on after a crash.
+    """Write an online state to a file, atomically, so that it can be resumed after a crash.
 
     Args:
-        path: The file; one that is there is replaced.
-        online: From `start`, `online.update` or `restore`.
+        path: The file; an existing one is replaced.
+        online: The state, from `start`, `online.update` or `restore`.
 
     Raises:
-        CheckpointError: The disk refused. A file that was there before is untouched.
+        CheckpointError: The file could not be written. An existing file is unchanged.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -302,23 +293,26 @@ def save(path: str | Path, online: OnlineState) -> None:
 def restore(
     path: str | Path, algorithm: Algorithm, data: Any, *, window_size: int = 1000
 ) -> OnlineState:
-    """Read an online learner that `save` wrote; it goes on to the same bits.
+    """Read an online state that `save` wrote; it continues exactly as if it had not been saved.
 
     Args:
         path: The file.
         algorithm: The method it was started with.
-        data: A pair ``(inputs, targets)`` of any rows of the stream, for their shapes alone.
+        data: A pair ``(inputs, targets)`` of any rows of the stream; only their shapes are used.
         window_size: W, as it was.
 
+    Returns:
+        The state.
+
     Raises:
-        CheckpointError: The file is missing, damaged, or of another method, model or window.
+        CheckpointError: The file is missing, damaged, or of a different method, model or window.
 
     Example:
         >>> import partialbayes as pb
         >>> # online = pb.online.restore("online.safetensors", algorithm, rows, window_size=200)
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
-    require_positive_int("window_size", window_size, "the rows to remember.")
+    require_positive_int("window_size", window_size, "the number of rows to keep.")
     like = blank_state(
         algorithm, as_batch(algorithm.model, data, "data"), window_size, None, jax.random.key(0)
     )
@@ -335,7 +329,7 @@ def _arrays(online: OnlineState) -> tuple[Any, Batch, PRNGKey]:
 
 
 def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:
-    """The state with the ψ and particles of a posterior in it."""
+    """Return the state with the ψ and particles of a posterior in it."""
     if algorithm.restart is None:
         raise ValueError(
             "posterior: this method cannot continue from a posterior (its `restart` is None); start it "

@@ -18,10 +18,7 @@ from partialbayes._utils.checks import require_positive
 from partialbayes._utils.recipes import serializable_argument
 from partialbayes.types import Latent, PriorBuilder
 
-__all__ = [
-    "learned",
-    "sampled",
-]
+__all__ = ["learned", "sampled"]
 
 
 @serializable_argument
@@ -50,9 +47,6 @@ def learned(start: Any = 1.0) -> Learned:
     Returns:
         The marked parameter, to pass to a likelihood or a prior.
 
-    Raises:
-        ValueError: ``start`` is not positive and finite.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(0.5))
@@ -72,9 +66,6 @@ def sampled(start: Any = 1.0, prior: PriorBuilder | None = None) -> Sampled:
 
     Returns:
         The marked parameter, to pass to a likelihood.
-
-    Raises:
-        ValueError: ``start`` is not positive and finite.
 
     Example:
         >>> import partialbayes as pb

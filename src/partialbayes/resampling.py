@@ -6,11 +6,11 @@ A scheme is a `Resampler`. Those that copy particles are unbiased, E[number of c
 `islands` resamples within K islands of J/K particles. Within island i, of weight W_i = Σ_j∈i w_j, the
 copies of a particle are drawn by its share of the island, and every new particle has weight W_i K / J:
 
-    E[Σ_j∈i w'_j f(φ'_j)] = Σ_j∈i w_j f(φ_j)    for every island and every f,
+    E[Σ_j∈i w'_j f(φ'_j)] = Σ_j∈i w_j f(φ_j)    for every island and every f.
 
-so the whole cloud stands for what it stood for, and the evidence stays unbiased, exchange or not. What
-suffers without exchange is its variance: islands of little weight are work for nothing (Vergé et al.
-2015).
+So the cloud represents the same law, and the evidence stays unbiased, with or without exchange.
+Without exchange the variance of the evidence grows: islands of little weight are wasted work (Vergé et
+al. 2015).
 """
 
 from __future__ import annotations
@@ -49,40 +49,37 @@ Weights: TypeAlias = Float[Array, " particle"]
 Ancestors: TypeAlias = Int[Array, " particle"]
 
 
-def _by_index(draw: Callable[[PRNGKey, Weights], Ancestors]) -> Resampler:
-    """The resampler that copies particles, given how to draw their indices from weights."""
-
-    def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
-        # A sum of weights off by rounding is mended here.
-        ancestors = replicate(draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32))
-        log_weights = uniform_log_weights(ancestors.shape[0])
-        return Particles(gather(particles.values, ancestors), log_weights), ancestors
-
-    resample.__doc__, resample.__name__ = draw.__doc__, draw.__name__
-    return resample
+def _copy(
+    key: PRNGKey, particles: Particles, draw: Callable[[PRNGKey, Weights], Ancestors]
+) -> tuple[Particles, Ancestors]:
+    """Copy particles whose indices are drawn from the weights."""
+    # Softmax corrects a sum of weights that is off by rounding.
+    ancestors = replicate(draw(key, jax.nn.softmax(particles.log_weights)).astype(jnp.int32))
+    log_weights = uniform_log_weights(ancestors.shape[0])
+    return Particles(gather(particles.values, ancestors), log_weights), ancestors
 
 
 def gather(values: Float[Array, "particle dim"], indices: Int[Array, " num"]) -> Array:
-    """The particles of these indices; on several devices each gets all of them and keeps its own.
+    """Return the particles at the indices; each device gets all of them and keeps its own.
 
-    φ is small: of all ways to bring copies to where they belong this one has a cost known beforehand.
+    φ is small, so of all ways to move copies between devices this one has a known cost.
     """
     return shard_particles(replicate(values)[indices])
 
 
 def _inverse(weights: Weights, points: Float[Array, " num"]) -> Int[Array, " num"]:
-    """For points in [0, 1), whose share of the cumulative weights they fall in."""
+    """Return the particle in whose part of the cumulative weights each point of [0, 1) falls."""
     sums = cumulative(weights)
     total = sums[-1]
     indices = jnp.searchsorted(sums, points * total, side="right")
-    # A point that rounding has put at the very end belongs to the last particle with any weight.
+    # A point that rounding put at the end belongs to the last particle with any weight.
     return jnp.minimum(indices, jnp.searchsorted(sums, total, side="left"))
 
 
 def _by_counting(weights: Weights, offsets: Float[Array, "#num"], num: int) -> Int[Array, " num"]:
-    """Whose share of the cumulative weights the points (i + offset_i) / num fall in, in O(J + num).
+    """Return the particle of each of the points (i + offset_i) / num, as `_inverse`, in O(J + num).
 
-    Of points one to a stratum, ⌊c⌋ or ⌊c⌋ + 1 lie below c, so that nothing has to be searched for.
+    With one point per stratum, ⌊c⌋ or ⌊c⌋ + 1 points lie below c, so no search is needed.
     """
     sums = cumulative(weights)
     places = num * (sums / sums[-1])
@@ -95,14 +92,14 @@ def _by_counting(weights: Weights, offsets: Float[Array, "#num"], num: int) -> I
 
 
 def stratified_indices(key: PRNGKey, weights: Weights, num: int) -> Int[Array, " num"]:
-    """Indices drawn by weight, one in each of ``num`` strata: E[copies of j] = num · w_j."""
+    """Draw indices by weight, one in each of ``num`` strata: E[copies of j] = num · w_j."""
     return _by_counting(weights, jax.random.uniform(key, (num,), weights.dtype), num)
 
 
 def subsample(key: PRNGKey, particles: Particles, num: int) -> Particles:
-    """So many particles drawn by weight, of every member of an ensemble; all, if there are no more.
+    """Draw ``num`` particles by weight, of every member of an ensemble; keep all if there are no more.
 
-    A member keeps its own weight, and its particles share it.
+    A member keeps its own weight, which its particles share.
     """
     values, log_weights = particles
     if num >= log_weights.shape[-1]:
@@ -116,7 +113,7 @@ def subsample(key: PRNGKey, particles: Particles, num: int) -> Particles:
 
 
 def thin(particles: Particles, num: int) -> Particles:
-    """Like `subsample`, without randomness: the particles in the middle of ``num`` equal strata."""
+    """Choose particles without randomness: those in the middle of ``num`` equal strata."""
     values, log_weights = particles
     if num >= log_weights.shape[-1]:
         return particles
@@ -127,14 +124,20 @@ def thin(particles: Particles, num: int) -> Particles:
 
 
 def _sharing_alike(particles: Particles, chosen: Int[Array, " num"]) -> Particles:
-    """The chosen particles, with the weight of all of them in equal shares."""
+    """Return the chosen particles, with equal shares of the total weight."""
     total = jax.nn.logsumexp(particles.log_weights)
     return Particles(particles.values[chosen], total + uniform_log_weights(chosen.shape[0]))
 
 
-@_by_index
-def stratified(key: PRNGKey, weights: Weights) -> Ancestors:
-    """One uniform draw in each of J equal strata of the cumulative weights.
+def stratified(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+    """Draw one uniform number in each of J equal strata of the cumulative weights.
+
+    Args:
+        key: The random key.
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The equally weighted particles, and the index of each one's parent.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -144,63 +147,89 @@ def stratified(key: PRNGKey, weights: Weights) -> Ancestors:
         >>> ancestors.tolist()
         [1, 1, 1]
     """
-    return stratified_indices(key, weights, weights.shape[0])
+    return _copy(key, particles, lambda key, weights: stratified_indices(key, weights, weights.shape[0]))
 
 
-@_by_index
-def systematic(key: PRNGKey, weights: Weights) -> Ancestors:
-    """One uniform draw shared by all J strata: particle j is copied ⌊J w_j⌋ or ⌈J w_j⌉ times.
+def systematic(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+    """Draw one uniform number for all J strata: particle j is copied ⌊J w_j⌋ or ⌈J w_j⌉ times.
+
+    Args:
+        key: The random key.
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The equally weighted particles, and the index of each one's parent.
 
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.systematic)
     """
-    return _by_counting(weights, jax.random.uniform(key, (1,), weights.dtype), weights.shape[0])
+
+    def draw(key: PRNGKey, weights: Weights) -> Ancestors:
+        return _by_counting(weights, jax.random.uniform(key, (1,), weights.dtype), weights.shape[0])
+
+    return _copy(key, particles, draw)
 
 
 def _independent(key: PRNGKey, weights: Weights) -> Ancestors:
     return _inverse(weights, jax.random.uniform(key, weights.shape, weights.dtype))
 
 
-@_by_index
-def multinomial(key: PRNGKey, weights: Weights) -> Ancestors:
-    """J independent draws: the noisiest scheme, and the easiest to reason about.
+def multinomial(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+    """Draw J particles independently: the noisiest scheme, and the easiest to analyze.
+
+    Args:
+        key: The random key.
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The equally weighted particles, and the index of each one's parent.
 
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.multinomial)
     """
-    return _independent(key, weights)
+    return _copy(key, particles, _independent)
 
 
-@_by_index
-def residual(key: PRNGKey, weights: Weights) -> Ancestors:
-    """⌊J w_j⌋ copies of particle j for certain, the rest drawn from what is left of the weights.
+def residual(key: PRNGKey, particles: Particles) -> tuple[Particles, Ancestors]:
+    """Copy particle j ⌊J w_j⌋ times, and draw the rest from the remaining weights.
+
+    Args:
+        key: The random key.
+        particles: The particles, with normalized log-weights.
+
+    Returns:
+        The equally weighted particles, and the index of each one's parent.
 
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.residual)
     """
-    size = weights.shape[0]
-    expected = size * weights
-    # Whole numbers that rounding has put just below themselves count as whole.
-    copies = jnp.floor(expected * (1.0 + 8.0 * np.finfo(weights.dtype).eps))
-    kept = jnp.repeat(
-        jnp.arange(size, dtype=jnp.int32), copies.astype(jnp.int32), total_repeat_length=size
-    )
-    drawn = _independent(key, jnp.maximum(expected - copies, 0.0))
-    return jnp.where(jnp.arange(size) < copies.sum(), kept, drawn)
+
+    def draw(key: PRNGKey, weights: Weights) -> Ancestors:
+        size = weights.shape[0]
+        expected = size * weights
+        # An integer that rounding put just below itself counts as that integer.
+        copies = jnp.floor(expected * (1.0 + 8.0 * np.finfo(weights.dtype).eps))
+        kept = jnp.repeat(
+            jnp.arange(size, dtype=jnp.int32), copies.astype(jnp.int32), total_repeat_length=size
+        )
+        drawn = _independent(key, jnp.maximum(expected - copies, 0.0))
+        return jnp.where(jnp.arange(size) < copies.sum(), kept, drawn)
+
+    return _copy(key, particles, draw)
 
 
 def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resampler:
     """Resample only when the effective sample size, 1 / Σ_j w_j², falls below ``threshold · J``.
 
     Args:
-        threshold: Share of J, in (0, 1].
-        scheme: What to resample with.
+        threshold: Fraction of J, in (0, 1].
+        scheme: The scheme to resample with.
 
-    Raises:
-        ValueError: ``threshold`` is not within (0, 1].
+    Returns:
+        The resampler, to pass as ``resample`` to an algorithm.
 
     Example:
         >>> import partialbayes as pb
@@ -208,7 +237,7 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(
-            f"threshold must be in (0, 1], a share of the number of particles, not {threshold!r}; "
+            f"threshold must be in (0, 1], a fraction of the number of particles, not {threshold!r}; "
             "for example when_ess_below(0.5)."
         )
 
@@ -225,22 +254,21 @@ def when_ess_below(threshold: float, scheme: Resampler = stratified) -> Resample
 
 
 def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: int = 100) -> Resampler:
-    """Carry the weighted particles to equally weighted ones at the least squared distance.
+    """Map the weighted particles to equally weighted ones at the least squared distance.
 
-    With every coordinate in units of its standard deviation, the plan T minimizes
-    Σ_ij T_ij |φ_i − φ_j|² less ``entropy`` times its own entropy, where rows sum to 1/J and columns to
-    w_j; the new particles are φ'_i = J Σ_j T_ij φ_j (Corenflos et al. 2021). Averages shrink the cloud,
-    so it is stretched back: the mean and the variance of every coordinate are kept exactly, other
-    moments only nearly. Nothing is drawn and no particle is copied. Costs J² per iteration in time,
-    and J² in memory.
+    With every coordinate in units of its standard deviation, the plan T minimizes Σ_ij T_ij |φ_i − φ_j|²
+    less ``entropy`` times its own entropy, where rows sum to 1/J and columns to w_j; the new particles
+    are φ'_i = J Σ_j T_ij φ_j (Corenflos et al. 2021). Averages shrink the cloud, so it is stretched
+    back: the mean and the variance of every coordinate are kept exactly, other moments only nearly.
+    Nothing is drawn and no particle is copied. Each iteration takes time of order J², and the plan takes
+    J² memory.
 
     Args:
-        entropy: Strength of the regularization, as a share of the mean squared distance.
-        num_iterations: Iterations of Sinkhorn's algorithm; a smaller entropy needs more.
+        entropy: Strength of the regularization, as a fraction of the mean squared distance.
+        num_iterations: Number of iterations of Sinkhorn's algorithm; a smaller entropy needs more.
 
-    Raises:
-        ValueError: ``entropy`` is not positive, or ``num_iterations`` not a whole number of at
-            least 1.
+    Returns:
+        The resampler, to pass as ``resample`` to an algorithm.
 
     Example:
         >>> import partialbayes as pb
@@ -262,7 +290,7 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
         costs = costs / jnp.where(mean_cost > 0.0, entropy * mean_cost, 1.0)
 
         def balance(_: Int[Array, ""], columns: Weights) -> Weights:
-            """The potential of the columns that makes their sums right, after the rows'."""
+            """Return the potential of the columns that gives the right column sums."""
             return -jax.nn.logsumexp(rows_of(columns)[:, None] + log_uniform[:, None] - costs, axis=0)
 
         def rows_of(columns: Weights) -> Weights:
@@ -272,7 +300,7 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
         # Each row of J T, normalized: where one new particle comes from.
         shares = jax.nn.softmax((columns + log_weights)[None, :] - costs, axis=1)
         moved = shares @ standard
-        # This takes away what finitely many iterations have left of the mean's error, too.
+        # This also removes the error of the mean that finitely many iterations leave.
         moved = moved - moved.mean(axis=0)[None, :]
         shrunk = jnp.sqrt(jnp.square(moved).mean(axis=0))
         stretch = scale / jnp.where(shrunk > 0.0, shrunk, 1.0)
@@ -283,20 +311,22 @@ def optimal_transport(entropy: float | Float[Array, ""] = 0.05, num_iterations: 
 
 
 def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -> Resampler:
-    """Resample within islands of particles, and the whole cloud on average every so many times.
+    """Resample within islands of particles, and the whole cloud once in ``every`` times on average.
 
-    On a mesh whose axis ``particle`` divides ``num_islands`` no particle leaves its device but at an
-    exchange, for networks that are slow. A resampler has no memory, so exchanges come at random, each
-    time with probability 1 / ``every``, on all devices at once.
+    On a mesh whose axis ``particle`` divides ``num_islands``, particles leave their device only at an
+    exchange, which helps on slow networks between devices. A resampler has no memory, so exchanges come
+    at random, each time with probability 1 / ``every``, on all devices at once.
 
     Args:
         num_islands: K, which must divide the number of particles.
-        every: How many resamplings there are to one exchange, on average; 1 for the plain scheme.
-        scheme: One that copies particles: `stratified`, `systematic`, `multinomial` or `residual`.
+        every: Mean number of resamplings per exchange; 1 for the plain scheme.
+        scheme: A scheme that copies particles: `stratified`, `systematic`, `multinomial` or `residual`.
+
+    Returns:
+        The resampler, to pass as ``resample`` to an algorithm.
 
     Raises:
-        ValueError: A number is not a whole one of at least 1, or the scheme moves particles; or,
-            from the first step, ``num_islands`` does not divide the number of particles.
+        ValueError: At the first step: ``num_islands`` does not divide the number of particles.
 
     Example:
         >>> import partialbayes as pb
@@ -306,8 +336,8 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
     require_positive_int("every", every, "how many resamplings there are to one exchange.")
     if scheme not in (stratified, systematic, multinomial, residual):
         raise ValueError(
-            "scheme must be one that copies particles: stratified, systematic, multinomial or residual. "
-            "To resample only when the weights are uneven, use when_ess_below(0.5, islands(...))."
+            "scheme must copy particles: stratified, systematic, multinomial or residual. To resample "
+            "only when the weights are uneven, use when_ess_below(0.5, islands(...))."
         )
 
     def resample(key: PRNGKey, particles: Particles) -> tuple[Particles, Int[Array, " particle"]]:
@@ -316,7 +346,8 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
         if num_particles % num_islands:
             raise ValueError(
                 f"num_particles is {num_particles}, which {num_islands} islands do not divide; use "
-                f"num_particles={-(-num_particles // num_islands) * num_islands}, or other islands."
+                f"num_particles={-(-num_particles // num_islands) * num_islands}, or a different number "
+                "of islands."
             )
         return jax.lax.cond(
             jax.random.bernoulli(key_exchange, 1.0 / every),
@@ -329,9 +360,9 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
         own = shard_particles(values.reshape(num_islands, -1, values.shape[1]))
         shares = log_weights.reshape(num_islands, -1)
         totals = jax.nn.logsumexp(shares, axis=1, keepdims=True)
-        # An island without any weight has no shares: any will do.
+        # An island without any weight may use any shares.
         shares = jnp.where(totals > -jnp.inf, shares - jnp.where(totals > -jnp.inf, totals, 0.0), 0.0)
-        nothing = jnp.zeros((*shares.shape, 0), values.dtype)  # where to copy from is all that is asked
+        nothing = jnp.zeros((*shares.shape, 0), values.dtype)  # only the indices are needed
         keys = jax.random.split(key, num_islands)
         drawn, ancestors = jax.vmap(scheme)(keys, Particles(nothing, replicate(shares)))
         ancestors = replicate(ancestors)  # drawn by every device, as the log-weights are

@@ -82,7 +82,7 @@ def test_a_finished_run_whose_posterior_was_made_nan_is_refused(tmp_path):
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
     path = tmp_path / "run.safetensors"
     pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
-    with pytest.raises(pb.errors.CheckpointError, match="resume=True to go on from it, or remove it"):
+    with pytest.raises(pb.errors.CheckpointError, match="resume=True to resume from it, or remove it"):
         pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=path))
     with pytest.raises(ValueError, match="resume=True needs checkpoint="):
         pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(resume=True))
@@ -298,7 +298,7 @@ def test_a_full_disk_under_a_log_warns_once_and_what_is_missing_comes_later(tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
-        with pytest.warns(pb.errors.LogWarning, match="No space left on device.*training goes on"):
+        with pytest.warns(pb.errors.LogWarning, match="No space left on device.*training continues"):
             log(piece._replace(begin=2))
         log(piece._replace(begin=4))  # once
     log(piece._replace(begin=6))

@@ -91,7 +91,7 @@ def built(name: str) -> pb.types.Algorithm:
     return ALGORITHMS[name](ORACLE.model)
 
 
-def trained(name: str, key: int) -> pb.types.Fit:
+def trained(name: str, key: int) -> pb.results.Fit:
     data = (ORACLE.inputs, ORACLE.targets)
     batch_size = None if built(name).wants == "all rows" else 8
     return pb.fit(built(name), data, epochs=3, batch_size=batch_size, validation=data, key=key)

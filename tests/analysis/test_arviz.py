@@ -65,10 +65,10 @@ def test_the_particles_of_an_ensemble_keep_their_member_and_chunks_change_nothin
 def test_chains_stay_chains_and_particles_are_none():
     number = jnp.zeros(2)
     none = jnp.zeros((), int)
-    report = pb.types.ChainReport(number, number, number, none, number, none + 4)  # of two chains
-    history = pb.types.History({"loss": np.ones(3)}, np.zeros(0, int), np.zeros(0), 3)
+    report = pb.results.ChainReport(number, number, number, none, number, none + 4)  # of two chains
+    history = pb.results.History({"loss": np.ones(3)}, np.zeros(0, int), np.zeros(0), 3)
     equal = CLOUD._replace(particles=CLOUD.particles._replace(log_weights=jnp.full(40, -jnp.log(40.0))))
-    trained = pb.types.Fit(equal, history, {}, (report,))
+    trained = pb.results.Fit(equal, history, {}, (report,))
     chains = pb.to_arviz(MODEL, trained).posterior["layers.0.bias"].values
     assert chains.shape == (2, 20, 3)
     np.testing.assert_array_equal(chains.reshape(40, 3), np.asarray(VALUES)[:, :3])

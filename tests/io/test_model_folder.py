@@ -102,7 +102,7 @@ def test_model_comes_back_from_its_recipe(tmp_path, name):
 def test_ensemble_history_and_target_scale(tmp_path):
     model = MODELS["gaussian"]()
     posterior = posterior_of(model, members=3)
-    history = pb.types.History({"loss": np.arange(3.0)}, np.array([1, 3]), np.array([0.5, 0.25]), 3)
+    history = pb.results.History({"loss": np.arange(3.0)}, np.array([1, 3]), np.array([0.5, 0.25]), 3)
     pb.save(
         tmp_path / "model",
         model,

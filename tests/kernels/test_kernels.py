@@ -20,7 +20,7 @@ def with_likelihood(log_density) -> pb.types.Model:
     return pb.partial_bnn(pb.mlp([2, 3, 1]), "layers/0/*", likelihood)
 
 
-def fit_with(model: pb.types.Model, kernel: pb.types.Kernel) -> pb.types.Fit:
+def fit_with(model: pb.types.Model, kernel: pb.types.Kernel) -> pb.results.Fit:
     algorithm = pb.ohsmc(model, num_particles=8, kernel=kernel)
     return pb.fit(algorithm, (ORACLE.inputs, ORACLE.targets), epochs=1, batch_size=10)
 

@@ -167,5 +167,5 @@ def test_a_checkpoint_that_only_some_hosts_see(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "partialbayes._engine.checkpoints.broadcast_from_process_zero", lambda number, shared: not number
     )
-    with pytest.raises(pb.errors.CheckpointError, match="there for one process and not for another"):
+    with pytest.raises(pb.errors.CheckpointError, match="exists for one process and not for another"):
         on_one_device(1, checkpoint=tmp_path / "run.safetensors")

@@ -81,7 +81,7 @@ def test_a_function_that_cannot_be_sent():
 def test_jobs_that_make_no_sense():
     with pytest.raises(ValueError, match="jobs must be"):
         pb.parallel.sweep(where_it_ran, [1], n_jobs=0)
-    with pytest.raises(ValueError, match="checkpoint is of one program"):
+    with pytest.raises(ValueError, match="checkpoint is for one program"):
         pb.fit_many(
             build(0.1), DATA, epochs=1, repeats=2, n_jobs=2, run=pb.Run(checkpoint="run.safetensors")
         )

@@ -15,7 +15,7 @@ import partialbayes as pb
 
 STEPS = {name: np.linspace(1.0, 2.0, 300) for name in ("loss", "ess", "ancestors")}
 STEPS["acceptance"] = np.full(300, 0.4)
-HISTORY = pb.types.History(STEPS, np.arange(20, 301, 20), np.linspace(3.0, 1.0, 15), 300)
+HISTORY = pb.results.History(STEPS, np.arange(20, 301, 20), np.linspace(3.0, 1.0, 15), 300)
 VALUES = jax.random.normal(jax.random.key(0), (60, 5))
 LOG_WEIGHTS = jax.nn.log_softmax(jax.random.normal(jax.random.key(1), (60,)))
 PARTICLES = pb.types.Particles(VALUES, LOG_WEIGHTS)

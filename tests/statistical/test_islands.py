@@ -77,7 +77,7 @@ def test_an_island_without_weight_stays_without():
 def test_what_islands_refuse():
     with pytest.raises(ValueError, match="num_islands must be"):
         pb.resampling.islands(0)
-    with pytest.raises(ValueError, match="scheme must be one that copies"):
+    with pytest.raises(ValueError, match="scheme must copy particles"):
         pb.resampling.islands(4, scheme=pb.resampling.optimal_transport())
     with pytest.raises(ValueError, match=r"num_particles is 12, which 5 islands.*num_particles=15"):
         pb.resampling.islands(5)(jax.random.key(0), CLOUD)

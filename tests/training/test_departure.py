@@ -115,8 +115,8 @@ def test_findings_tell_a_loss_that_falls_from_noise_and_predictions_that_moved()
     assert falling(0.1 * noise + np.linspace(2.0, 0.0, 200)) == pytest.approx(0.5, abs=0.05)
     (text,) = findings({"loss": np.linspace(2.0, 0.0, 200)}, 1, np.zeros(0, int), np.zeros(0))
     assert "still falling" in text
-    far = pb.types.Departure(1.0, 0.9, 0.1, 0.4, held_out=True)
+    far = pb.results.Departure(1.0, 0.9, 0.1, 0.4, held_out=True)
     (text,) = findings({}, 1, np.zeros(0, int), np.zeros(0), far)
     assert "far from those" in text
-    near = pb.types.Departure(1.0, 0.9, 0.1, 0.01, held_out=True)
+    near = pb.results.Departure(1.0, 0.9, 0.1, 0.01, held_out=True)
     assert not findings({}, 1, np.zeros(0, int), np.zeros(0), near)

@@ -57,7 +57,7 @@ def test_a_path_that_is_too_steep_warns():
     sometimes = np.full(100, 2.0)
     sometimes[8] = 300.0
     assert not warn_of_collapse({"min_ess": sometimes}, 10, PARTICLES)
-    with pytest.warns(SteepPathWarning, match="fallen to 2 of 1000 particles in each of the last 10"):
+    with pytest.warns(SteepPathWarning, match="fell to 2 of 1000 particles in each of the last 10"):
         assert warn_of_collapse({"min_ess": np.full(100, 2.0)}, 10, PARTICLES)
 
 

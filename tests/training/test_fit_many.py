@@ -97,13 +97,13 @@ def test_second_stage_runs_for_each():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="say how many runs"):
+    with pytest.raises(ValueError, match="set the number of runs"):
         pb.fit_many(build(0.1), DATA, **SETTINGS)
-    with pytest.raises(ValueError, match="repeats says 3, data says 2"):
+    with pytest.raises(ValueError, match="repeats has 3, data has 2"):
         pb.fit_many(build(0.1), [DATA, DATA], repeats=3, **SETTINGS)
     short = (ORACLE.inputs[:4], ORACLE.targets[:4])
     with pytest.raises(ValueError, match="same shapes in every run"):
         pb.fit_many(build(0.1), [DATA, short], **SETTINGS | {"batch_size": 2})
     for name, value in (("callbacks", [print]), ("mesh", pb.parallel.mesh())):
-        with pytest.raises(ValueError, match=f"{name} of run is for one run"):
+        with pytest.raises(ValueError, match=f"{name} of run is for a single run"):
             pb.fit_many(build(0.1), DATA, repeats=2, run=pb.Run(**{name: value}), **SETTINGS)

@@ -113,7 +113,7 @@ def test_a_seed_may_be_a_number_of_numpy():
 
 def chains(**changes):
     """What two healthy chains of a thousand draws report, but for what is changed."""
-    report = pb.types.ChainReport(
+    report = pb.results.ChainReport(
         r_hat=np.full(3, 1.01),
         ess=np.full(3, 400.0),
         acceptance=np.array([0.8, 0.7]),
@@ -130,7 +130,7 @@ def chains(**changes):
         ({"divergences": np.array(100)}, "5 % of the trajectories diverged: use a smaller step_size"),
         ({"acceptance": np.array([0.8, 0.0])}, "accepted 0 % .* copies of a few"),
         ({"r_hat": np.array([1.0, 2.5, np.nan])}, "R-hat 2.5 of the worst weight"),
-        ({"ess": np.array([400.0, 3.0, 200.0])}, "worth 3 independent ones"),
+        ({"ess": np.array([400.0, 3.0, 200.0])}, "effective sample size of the worst weight is 3"),
         ({"acceptance": np.full((2, 2), 0.01)}, "accepted 1 %"),  # of an ensemble
     ],
 )
@@ -145,15 +145,15 @@ def test_short_chains_say_nothing_of_r_hat():
 
 
 def test_few_draws_of_the_prior_warn():
-    judge(pb.types.ImportanceReport(np.array(-3.0), np.array(50.0)))
-    with pytest.warns(MixingWarning, match="worth 1.5 draws of the posterior.*tempered_smc"):
-        judge(pb.types.ImportanceReport(np.array(-3.0), np.array(1.5)))
+    judge(pb.results.ImportanceReport(np.array(-3.0), np.array(50.0)))
+    with pytest.warns(MixingWarning, match="draws from the prior is 1.5.*tempered_smc"):
+        judge(pb.results.ImportanceReport(np.array(-3.0), np.array(1.5)))
 
 
 def test_moves_of_a_laplace_approximation_that_are_rejected_warn():
     def report(*acceptance):
         zeros = np.zeros(len(acceptance))
-        return pb.types.LaplaceReport(zeros, zeros, zeros, np.array(acceptance))
+        return pb.results.LaplaceReport(zeros, zeros, zeros, np.array(acceptance))
 
     judge(report(1.0, 0.8))
     with pytest.warns(MixingWarning, match="accepted 1 % of its proposals"):

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: what is saved, when, and how a run is taken up again."""
+"""Save a training run to a checkpoint, and resume it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from partialbayes.parallel._hosts import broadcast_from_process_zero
 
 
 def lock_file(path: str | Path) -> FileLock:
-    """Lock a checkpoint, and clear what killed runs left beside it.
+    """Lock a checkpoint, and remove temporary files that killed runs left beside it.
 
     Raises:
         CheckpointError: Another run has locked it, or its folder cannot be written to.
@@ -38,7 +37,7 @@ def lock_file(path: str | Path) -> FileLock:
         ) from error
     if not is_free:
         raise CheckpointError(
-            f"another run is using the checkpoint {path} now; give each run a file of its own."
+            f"another run is using the checkpoint {path} now; give each run its own file."
         )
     for stray in path.parent.glob(f".{path.name}.*"):
         if stray.suffix != ".lock":
@@ -48,12 +47,12 @@ def lock_file(path: str | Path) -> FileLock:
 
 
 class RunCheckpoint:
-    """The checkpoint of one run, locked as long as the run lasts; with no settings it does nothing.
+    """The checkpoint of one run, locked as long as the run lasts; without settings it does nothing.
 
     Args:
-        settings: Where and how often.
-        num_steps: Steps of the whole run.
-        resume: Whether to go on from a file that is there.
+        settings: The file, and how often to save.
+        num_steps: Number of steps of the whole run.
+        resume: Whether to resume from an existing file.
         shared: Whether several processes run as one.
     """
 
@@ -69,38 +68,33 @@ class RunCheckpoint:
         self.saved_step = 0
 
     def __enter__(self) -> RunCheckpoint:
-        """Lock the path, and clear what killed runs left beside it."""
+        """Lock the path."""
         if self._settings is None or (self._shared and jax.process_index() > 0):
             return self
         self._lock = lock_file(self._settings.path)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Unlock the path."""
         if self._lock is not None:
             self._lock.release()
 
     def read(self) -> int:
-        """Return the steps done: those of the file, where there is one to go on from."""
+        """Return the number of steps done: that of the file, if there is one to resume from."""
         if self._settings is None:
             return 0
         path = Path(self._settings.path)
         exists = path.exists()
         if broadcast_from_process_zero(exists, self._shared) != exists:
             raise CheckpointError(
-                f"{path} is there for one process and not for another; put it where every host reads it."
+                f"{path} exists for one process and not for another; put it where all hosts can read it."
             )
         if not exists:
             return 0
         if not self._resume:
             raise CheckpointError(
-                f"there is a checkpoint at {path} already; pass resume=True to go on from it, or "
-                "remove it to start anew."
+                f"there is a checkpoint at {path} already; pass resume=True to resume from it, or "
+                "remove it to start from the beginning."
             )
         self._saved = read_file(path)
         step = self._saved[1].get("step")
@@ -110,11 +104,14 @@ class RunCheckpoint:
         return step
 
     def restore(self, identity: Callable[[], dict[str, Any]], like: Callable[[], Any]) -> Carry | None:
-        """Return the carry to go on from; None to start from scratch.
+        """Return the carry to resume from; None to start from the beginning.
 
         Args:
-            identity: ``() -> fields`` of this run; asked for only if there is a checkpoint to keep.
+            identity: ``() -> fields`` of this run; called only if there is a checkpoint.
             like: ``() ->`` the shapes of its carry.
+
+        Returns:
+            The carry, or None.
         """
         if self._settings is None:
             return None
@@ -158,12 +155,14 @@ class RunCheckpoint:
         save_tree(self._settings.path, carry, {"run": self._identity, "step": done})
         self._saved_at, self.saved_step = time.monotonic(), done
 
-    def how_to_go_on(self) -> str:
+    def how_to_resume(self) -> str:
         """Return what to do about a run that was cut off."""
         if self._settings is None:
-            return "there is no checkpoint, so start anew; checkpoint= would have kept one."
+            return (
+                "there is no checkpoint, so start from the beginning; checkpoint= would have kept one."
+            )
         if self.saved_step == 0:
-            return "it was before the first checkpoint, so start anew."
+            return "it was before the first checkpoint, so start from the beginning."
         return (
             f"the checkpoint {self._settings.path} is of step {self.saved_step}: start all processes "
             "again with resume=True."
@@ -171,7 +170,7 @@ class RunCheckpoint:
 
 
 def _require_finite(path: Any, carry: Carry) -> None:
-    """Refuse a best posterior that no run keeps; a particle of weight zero may hold anything."""
+    """Raise an error if the best posterior is not finite; particles of weight zero do not matter."""
     if not np.all(np.asarray(carry.best_step) > 0):
         return
     psi, (values, log_weights) = carry.best

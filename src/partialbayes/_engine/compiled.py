@@ -1,8 +1,8 @@
 """The compiled loop: pure functions from `Carry` to `Carry`, for one run or, mapped, for many.
 
-Training is one loop over steps, data and validation inside, with run-time bounds: a run of any
-length, in pieces of any length, compiles once. Each step's random key is folded from the step's
-number, so a run does not depend on how it was cut into pieces, and can be taken up again at any.
+Training is one loop over steps, with data and validation inside and run-time bounds, so a run of any
+length, in pieces of any length, compiles once. The random key of each step is folded from the number of
+the step, so a run does not depend on how it was cut into pieces, and can be resumed at any step.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Build: TypeAlias = Callable[[Any], Algorithm]
 
 @runtime_checkable
 class Draw(Protocol):
-    """How the batch of a step is made from the rows of a source; pure, hashed by its settings."""
+    """A pure function, hashed by its settings, that makes the batch of a step from rows."""
 
     def order(self, rows: Any) -> PyTree:
-        """Return what the draw carries from step to step, as it is before the first."""
+        """Return what the draw carries from step to step, before the first step."""
 
     def __call__(
         self, key: PRNGKey, rows: Any, order: PyTree, step: Int[Array, ""]
     ) -> tuple[Batch, PyTree]:
-        """Return the batch of a step, and what is carried to the next."""
+        """Return the batch of a step, and what is carried to the next step."""
 
 
 class Plan(NamedTuple):
-    """What is fixed when the loop is compiled.
+    """The numbers that are fixed when the loop is compiled.
 
     Attributes:
-        num_steps: Steps in the whole run.
-        evaluate_every: Steps between two evaluations.
-        particles: How many particles, drawn by weight, are scored; None for all.
-        patience: After how many evaluations without a better one to end; None for never.
-        until: When the run has settled; None not to ask.
+        num_steps: Number of steps of the whole run.
+        evaluate_every: Number of steps between evaluations.
+        particles: Number of particles, drawn by weight, that are scored; None for all.
+        patience: Number of evaluations without improvement after which the run ends; None for no limit.
+        until: When the run has settled; None for no test.
     """
 
     num_steps: int
@@ -58,25 +58,25 @@ class Plan(NamedTuple):
     until: Settled | None = None
 
     def eval_steps(self) -> Int[np.ndarray, " evaluation"]:
-        """Return the steps, counted from 1, after which there is an evaluation: every k-th, the last."""
+        """Return the steps, counted from 1, with an evaluation after them: every k-th, and the last."""
         regular = np.arange(self.evaluate_every, self.num_steps + 1, self.evaluate_every)
         return np.union1d(regular, [self.num_steps])
 
 
 class Runs(NamedTuple):
-    """Which data of many runs have a leading axis of runs; their states and keys always have."""
+    """Whether data and validation have a leading axis of runs; states and keys always have."""
 
     data: bool
     validation: bool
 
 
 class Program(NamedTuple):
-    """All that decides which program is compiled, besides shapes.
+    """All that determines the compiled program, besides shapes.
 
     Attributes:
         build: The algorithm, or a function from hyperparameters to it.
         plan: The plan.
-        draw: How batches are made.
+        draw: The function that makes batches.
         runs: How to map over runs; None for one run.
     """
 
@@ -90,7 +90,7 @@ class Program(NamedTuple):
         return self.build if isinstance(self.build, Algorithm) else self.build(hyperparameters)
 
     def over_runs(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of (hyperparameters, key, rows, validation, anything of each run) for all."""
+        """Map a function of (hyperparameters, key, rows, validation, anything per run) over the runs."""
         if self.runs is None:
             return function(*arguments)
         data, validation = (0 if mapped else None for mapped in self.runs)
@@ -99,19 +99,19 @@ class Program(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """All there is to know of a run at a step: with the key and the data, its whole future.
+    """The state of a run at a step; with the key and the data it determines the rest of the run.
 
     Attributes:
         state: The algorithm's state.
         order: What the source's draw carries, such as the order of the rows in this epoch.
-        best: The best posterior so far; without validation data the last that was finite.
-        best_score: Its validation NLPD; None without validation data.
-        best_step: The step it was found after, counted from 1; 0 if there is none yet.
+        best: The best posterior so far; without validation data the last finite one.
+        best_score: The validation NLPD of the best posterior; None without validation data.
+        best_step: The step of the best posterior, counted from 1; 0 if there is none yet.
         bad_step: The first step, counted from 1, whose loss was not finite; 0 if there is none.
-        end_step: The step after which patience had run out, or the run had settled; 0 if neither.
-        infos: What each step reported; NaN for steps to come.
-        scores: What each evaluation gave, NaN for those to come; None without validation data.
-        settling: What the test of convergence remembers; None if it is not asked.
+        end_step: The step at which patience ran out, or the run settled; 0 if neither has happened.
+        infos: The values that each step reported; NaN for later steps.
+        scores: The score of each evaluation, NaN for later ones; None without validation data.
+        settling: The memory of the test of convergence; None without the test.
     """
 
     state: Any
@@ -135,7 +135,7 @@ def step_on(
     order: PyTree,
     step: Int[Array, ""],
 ) -> tuple[Any, PyTree, Info]:
-    """Draw the batch of a step and take it: the one line that all training has in common."""
+    """Draw the batch of a step and take the step; all training shares this function."""
     batch, order = draw(key, rows, order, step)
     state, info = algorithm.step(stream_key(key, Stream.STEP, step), state, batch)
     return state, order, info
@@ -148,7 +148,7 @@ def start(
     rows: Any,
     validation: Batch | None,
 ) -> Carry:
-    """Return the carry before the first step; rows and validation are used for their shapes alone."""
+    """Return the carry before the first step; only the shapes of rows and validation are used."""
 
     def one(hyperparameters: PyTree, key: PRNGKey, rows: Any, validation: Batch | None) -> Carry:
         algorithm, plan = program.algorithm(hyperparameters), program.plan
@@ -208,7 +208,7 @@ def run(
                 infos={name: carry.infos[name].at[step].set(info[name]) for name in carry.infos},
             )
             plan = program.plan
-            # The condition depends on the step alone: mapped over many runs it is still a branch.
+            # The condition depends only on the step, so it stays a branch when mapped over runs.
             due = ((step + 1) % plan.evaluate_every == 0) | (step + 1 == plan.num_steps)
             carry = jax.lax.cond(
                 due, lambda: _evaluate(algorithm, plan, carry, key, validation, step), lambda: carry
@@ -228,13 +228,13 @@ def _evaluate(
     validation: Batch | None,
     step: Int[Array, ""],
 ) -> Carry:
-    """Score the posterior, keep it if it is the best, and see whether the run is to end."""
+    """Score the posterior, keep it if it is the best, and test whether the run should end."""
     posterior = algorithm.posterior(carry.state)
-    # What comes after the end does not count, however late the host notices that it was the end.
+    # Steps after the end do not count, even if the host notices the end late.
     better: Bool[Array, ""] = (carry.bad_step == 0) & (carry.end_step == 0)
     best_score, scores = carry.best_score, carry.scores
     if validation is None or best_score is None or scores is None:
-        better &= _is_finite(posterior)  # the later the better
+        better &= _is_finite(posterior)  # the last one counts
     else:
         value = _score(algorithm, plan, posterior, key, validation, step).astype(best_score.dtype)
         better &= value < best_score
@@ -288,13 +288,9 @@ def _score(
 
 
 def finish(
-    program: Program,
-    hyperparameters: PyTree,
-    key: Key[Array, "*run"],
-    rows: Any,
-    posterior: Posterior,
+    program: Program, hyperparameters: PyTree, key: Key[Array, "*run"], rows: Any, posterior: Posterior
 ) -> tuple[Posterior, tuple[Report, ...]]:
-    """Run the algorithm's second stages on the best posterior; only called where there are some."""
+    """Run the algorithm's second stages on the best posterior; there must be at least one."""
 
     def one(
         hyperparameters: PyTree, key: PRNGKey, rows: Any, validation: None, posterior: Posterior

@@ -1,4 +1,4 @@
-"""How far training has led from a pretrained network, and whether that was for the better."""
+"""Compare the result of training with the pretrained network it started from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
-from partialbayes.types import Batch, Departure, Model, Posterior
+from partialbayes.results import Departure
+from partialbayes.types import Batch, Model, Posterior
 
 Scored: TypeAlias = tuple[Float[np.ndarray, " example"], mixture.MixtureMoments]
 
-_ROWS = 1000  # of the training data, where there are no others
+_ROWS = 1000  # of the training data, if there are no validation data
 
 
 def pretrained_posterior(model: Model) -> Posterior:
-    """The network as it is, as a posterior of one particle for `second_stage`, `predict` or `refine`.
+    """Return the pretrained network as a posterior of one particle.
+
+    `second_stage`, `predict` and `refine` accept it.
 
     Args:
-        model: Of a network that is said to be pretrained.
+        model: The model of a network with ``pretrained=True``.
+
+    Returns:
+        The posterior, at the weights of the network.
 
     Raises:
         ValueError: The network is not pretrained.
@@ -48,7 +54,7 @@ def pretrained_posterior(model: Model) -> Posterior:
 def departure(
     model: Model, posterior: Posterior, train: Batch | None, held_out: Batch | None
 ) -> Departure | None:
-    """Compare a posterior with the network as it was; None where that was not pretrained."""
+    """Compare a posterior with the pretrained network; return None if there is none."""
     rows = held_out if held_out is not None else train
     if not model.pretrained or rows is None:
         return None
@@ -60,7 +66,7 @@ def departure(
 
 
 def compare(model: Model, before: Scored, after: Scored, rows: Batch, *, held_out: bool) -> Departure:
-    """Two posteriors' scores of the same rows, set against each other."""
+    """Compare two posteriors by their scores of the same rows."""
     counted = np.asarray(rows.mask)
     difference = (before[0] - after[0])[counted]
     count = max(len(difference), 1)
@@ -74,7 +80,7 @@ def compare(model: Model, before: Scored, after: Scored, rows: Batch, *, held_ou
 
 
 def score(model: Model, posterior: Posterior, rows: Batch) -> Scored:
-    """The log-density of each row, and the moments of what is predicted for it."""
+    """Return the log-density of each row, and the moments of its prediction."""
     size = rows_to_score(model, posterior.particles, rows.mask.shape[0])
     chunks = model.chunks._replace(rows=size)
     log_densities = mixture.log_density(model, posterior, rows, chunks)
@@ -82,10 +88,7 @@ def score(model: Model, posterior: Posterior, rows: Batch) -> Scored:
 
 
 def _distance(
-    model: Model,
-    before: mixture.MixtureMoments,
-    after: mixture.MixtureMoments,
-    counted: np.ndarray,
+    model: Model, before: mixture.MixtureMoments, after: mixture.MixtureMoments, counted: np.ndarray
 ) -> float:
     shift = np.asarray(after.mean - before.mean)[counted]
     if model.likelihood.is_classification:
@@ -96,18 +99,18 @@ def _distance(
 
 
 def warn_of_departure(found: Departure | None) -> None:
-    """Warn where a pretrained network predicted better as it was."""
+    """Warn if the pretrained network predicted better."""
     if found is None or not found.is_worse:
         return
     warn(worse(found), DepartureWarning)
 
 
 def worse(found: Departure) -> str:
-    """What to say of a result that is worse than the network as it was."""
+    """Describe a result that is worse than the pretrained network."""
     rows = "the validation data" if found.held_out else "the training data"
     return (
-        f"the result predicts worse than the pretrained network as it was: NLPD {found.nlpd_after:.4g} "
-        f"on {rows}, and {found.nlpd_before:.4g} before. Sample at the trained weights instead, "
+        f"the result predicts worse than the pretrained network: NLPD {found.nlpd_after:.4g} on {rows}, "
+        f"and {found.nlpd_before:.4g} before. Sample at the trained weights instead, "
         "two_stage(model, samplers.nuts()) or bayesianize; or use a narrower prior "
         "(priors.centered_on(network, scale)), smaller moves of the kernel, more epochs, a smaller "
         'learning rate or freeze="**".'

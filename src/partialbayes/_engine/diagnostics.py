@@ -1,4 +1,4 @@
-"""What a run's record says about its health, and what to change."""
+"""Judge the health of a run by its record, and suggest what to change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from partialbayes._engine.departure import worse
+from partialbayes._engine.sources import Source
 from partialbayes._utils.warn import warn
 from partialbayes.errors import CollapseWarning, SteepPathWarning
-from partialbayes.types import Algorithm, Departure, Particles
+from partialbayes.results import Departure
+from partialbayes.types import Algorithm, Particles
 
 _PATIENCE = 50  # steps in a row before a collapse is worth a warning
-_SMALLEST_SHARE = 0.01  # of the particles that carry weight
+_SMALLEST_SHARE = 0.01  # of the number of particles
 _SMALLEST_ACCEPTANCE = 0.02
 _FALLING = 0.02  # nats per row between two quarters of a run
 _FAR = 0.1  # total variation, or predictive standard deviations
@@ -28,22 +30,15 @@ Record = Mapping[str, Float[np.ndarray, " step"] | Float[Array, " step"]]
 
 
 def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bool:
-    """Warn where the effective sample size or the acceptance has stayed collapsed.
+    """Warn if the effective sample size or the acceptance has stayed collapsed.
 
     Args:
         record: The infos of all steps, by name.
-        num_steps: How many of them have been filled in.
-        particles: Of the posterior; only how many they are is asked for.
+        num_steps: Number of steps that have been recorded.
+        particles: The particles of the posterior; only their number is used.
 
     Returns:
-        Whether there was anything to warn of, so that a run warns once.
-
-    Example:
-        >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
-        >>> from partialbayes._engine.diagnostics import warn_of_collapse
-        >>> particles = pb.types.Particles(jnp.zeros((1000, 2)), jnp.zeros(1000))
-        >>> warn_of_collapse({"ess": np.full(100, 500.0)}, 100, particles)
-        False
+        Whether there was a warning, so that a run warns once.
     """
     num_particles = particles.log_weights.shape[-1]
     if _warn_of_steep_path(record, num_steps, num_particles):
@@ -62,35 +57,37 @@ def warn_of_collapse(record: Record, num_steps: int, particles: Particles) -> bo
     if num_particles > 1 and stayed_below("ess", fewest):
         messages.append(
             f"the effective sample size has stayed below {fewest:g} of {num_particles} particles for "
-            f"{_PATIENCE} steps, so that a few of them carry all the weight: use {_FOR_ESS}."
+            f"{_PATIENCE} steps: a few of them have all the weight. Use {_FOR_ESS}."
         )
     if stayed_below("acceptance", _SMALLEST_ACCEPTANCE):
         messages.append(
             f"the kernel's acceptance has stayed below {_SMALLEST_ACCEPTANCE:g} for {_PATIENCE} steps, "
-            f"so that the particles hardly move: use {_FOR_ACCEPTANCE}."
+            f"so the particles hardly move. Use {_FOR_ACCEPTANCE}."
         )
     for message in messages:
         warn(message, CollapseWarning)
     return bool(messages)
 
 
-def require_rows(algorithm: Algorithm, num_batches: int) -> None:
-    """Refuse batches where a method wants all rows at each step; warn of one batch where it must not."""
-    if algorithm.wants == "all rows" and num_batches > 1:
+def require_rows(algorithm: Algorithm, source: Source) -> None:
+    """Raise an error for batches if a method needs all rows; warn of one batch if it needs several."""
+    if algorithm.finish is not None and source.whole is None:
+        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
+    if algorithm.wants == "all rows" and source.batches > 1:
         raise ValueError(
-            "batch_size: this method takes all rows at every step, and its posterior would be that of "
-            "the last batch alone; leave batch_size at None, or use sgsmc, which is for batches."
+            "batch_size: this method needs all rows at every step; with batches its posterior would be "
+            "that of the last batch only. Leave batch_size at None, or use sgsmc, which is for batches."
         )
-    if algorithm.wants == "batches" and num_batches == 1:
+    if algorithm.wants == "batches" and source.batches == 1:
         message = (
-            "all rows are in one batch, and the kernel forgets as much as a batch brings: each step "
-            "then weighs draws of the prior, and few of them count. Use batches of a tenth of the "
-            "rows, or smc, which is for all rows at once."
+            "all rows are in one batch, and the kernel forgets as much as a batch adds: each step then "
+            "weights draws from the prior, and few of them count. Use batches of a tenth of the rows, "
+            "or smc, which is for all rows at once."
         )
         warn(message, CollapseWarning)
 
 
-_STEEP = 0.05  # of the particles, left by the steepest part of a path
+_STEEP = 0.05  # of the number of particles, at the steepest part of a path
 _FEWEST = 5  # steps before a path is called steep
 
 
@@ -101,10 +98,10 @@ def _warn_of_steep_path(record: Record, num_steps: int, num_particles: int) -> b
     if np.any(recent >= _STEEP * num_particles):
         return False
     message = (
-        f"the path from the prior is too steep: somewhere on it the effective sample size has fallen to "
+        f"the path from the prior is too steep: somewhere on it the effective sample size fell to "
         f"{np.nanmedian(recent):.3g} of {num_particles} particles in each of the last {len(recent)} "
-        "steps, so that the posterior is made of few of them and the evidence is noise. Leave schedule "
-        "at None, which puts in as many stops as it needs, use a finer one, or more particles."
+        "steps, so the posterior consists of few of them and the evidence is noise. Leave schedule "
+        "at None, which adds as many targets as needed, or use a finer schedule or more particles."
     )
     warn(message, SteepPathWarning)
     return True
@@ -117,20 +114,17 @@ def findings(
     validation_nlpd: Float[np.ndarray, " score"],
     departure: Departure | None = None,
 ) -> list[str]:
-    """What a finished run's record says, in words, and what to try; empty if nothing stands out.
+    """Describe what stands out in the record of a finished run, and what to try.
 
     Args:
         record: The infos of all steps, by name.
         num_particles: J.
         evaluated: The steps, counted from 1, after which validation was scored.
         validation_nlpd: The scores; empty without validation data.
-        departure: What became of a pretrained network.
+        departure: The comparison with a pretrained network.
 
-    Example:
-        >>> import numpy as np
-        >>> from partialbayes._engine.diagnostics import findings
-        >>> findings({"ess": np.array([90.0, 4.0, 5.0])}, 100, np.zeros(0, int), np.zeros(0))[0][:52]
-        'In the last quarter of the run the median ESS was 5.'
+    Returns:
+        One message per finding; empty if nothing stands out.
     """
     found = []
     if departure is not None and departure.is_worse:
@@ -139,7 +133,7 @@ def findings(
     elif departure is not None and departure.distance > _FAR:
         found.append(
             f"The predictions are far from those of the pretrained network (distance "
-            f"{departure.distance:.2f}), though no worse: see whether that is wanted."
+            f"{departure.distance:.2f}), though no worse: check whether that is intended."
         )
     if (drop := falling(record.get("loss", np.zeros(0)))) > 0.0:
         found.append(
@@ -152,7 +146,7 @@ def findings(
         has_fallen = len(before) > len(ess) and np.median(before) >= 0.1 * num_particles
         found.append(
             f"In the last quarter of the run the median ESS was {np.median(ess):.1f} of {num_particles}"
-            f"{', and it was higher before' if has_fallen else ''}: a few particles carry most of the "
+            f"{', and it was higher before' if has_fallen else ''}: a few particles have most of the "
             f"weight. Try {_FOR_ESS}."
         )
     acceptance = _end_of(record, "acceptance")
@@ -165,13 +159,13 @@ def findings(
     if num_particles > 1 and len(ancestors) and not np.median(ancestors) >= 0.1 * num_particles:
         found.append(
             f"Half of the last resamplings kept {np.median(ancestors):.0f} of {num_particles} particles "
-            "or fewer: the cloud is made of copies of a few. Try when_ess_below(0.5, ...) as the "
+            "or fewer: the cloud consists of copies of a few. Try when_ess_below(0.5, ...) as the "
             f"resampling, or {_FOR_ESS}."
         )
     scores = np.asarray(validation_nlpd)
     if len(scores) >= 5 and np.isfinite(scores).any():
         best = int(np.nanargmin(scores))
-        # A hair's breadth at every evaluation is no trend.
+        # A tiny change at every evaluation is no trend.
         if best == len(scores) - 1 and scores[-1 - len(scores) // 4] > scores[-1] + 0.01:
             found.append("The validation NLPD was still falling at the end: more epochs may help.")
         elif best < len(scores) // 3 and scores[-1] > scores[best] + 0.3:
@@ -184,14 +178,7 @@ def findings(
 
 
 def falling(loss: Float[np.ndarray, " step"] | Float[Array, " step"]) -> float:
-    """By how much the loss fell from the third quarter of a run to the last; 0 where that is noise.
-
-    Example:
-        >>> import numpy as np
-        >>> from partialbayes._engine.diagnostics import falling
-        >>> falling(np.ones(100)), round(falling(np.linspace(9.0, 1.0, 100)), 1)
-        (0.0, 2.0)
-    """
+    """Return the fall of the loss from the third quarter of a run to the last; 0 if it is noise."""
     values = np.asarray(loss, float)
     quarter = len(values) // 4
     if quarter < 5:
@@ -203,13 +190,13 @@ def falling(loss: Float[np.ndarray, " step"] | Float[Array, " step"]) -> float:
 
 
 def _end_of(record: Record, name: str) -> Float[np.ndarray, " last"]:
-    """The last quarter of a curve: a run starts from the prior, and how it starts says nothing."""
+    """Return the last quarter of a curve; the start of a run, from the prior, does not count."""
     values = np.asarray(record.get(name, np.zeros(0)))
     return values[-max(1, len(values) // 4) :] if len(values) else values
 
 
 def remedy(record: Record, step: int) -> str:
-    """What to try when the loss of this step (counted from 0) is not finite."""
+    """Suggest what to try if the loss of this step (counted from 0) is not finite."""
     if "smallest_factor" in record:
         factor = float(np.asarray(record["smallest_factor"])[step])
         if factor <= 0.0:

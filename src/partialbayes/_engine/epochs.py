@@ -1,8 +1,8 @@
-"""Epochs as batches of a static shape; N / M is set here and nowhere else.
+"""Cut epochs into batches of a static shape, and set N / M.
 
-An epoch is a fresh permutation of *all* rows, cut into ⌈N/M⌉ batches whose sizes differ by at most
-one. The shorter ones are padded by a masked row, so every row is used exactly once an epoch and no
-batch is ever a small, noisy remainder.
+An epoch is a new permutation of *all* rows, cut into ⌈N/M⌉ batches whose sizes differ by at most
+one. The shorter ones are padded by a masked row, so every row is used exactly once per epoch, and no
+batch is a small, noisy remainder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from partialbayes.types import Batch, PRNGKey
 
 
 def num_batches(rows: int, batch_size: int | None) -> int:
-    """⌈N/M⌉, after a check of the batch size."""
+    """Return ⌈N/M⌉, after a check of the batch size."""
     if batch_size is None:
         return 1
     require_positive_int("batch_size", batch_size, f"there are {rows} rows of data.")
@@ -30,19 +30,19 @@ def num_batches(rows: int, batch_size: int | None) -> int:
 
 
 def permutation(key: PRNGKey, mask: Bool[Array, " row"]) -> Int[Array, " row"]:
-    """The order in which an epoch goes through the rows that count; the others come last."""
+    """Draw the order of the rows in an epoch; masked rows come last."""
     order = jax.random.permutation(key, jnp.arange(mask.shape[0], dtype=jnp.int32))
     return order[jnp.argsort(~mask[order], stable=True)]
 
 
 def take(data: Batch, order: Int[Array, " row"], index: Int[Array, ""], batches: int) -> Batch:
-    """Batch number ``index`` of the ``batches`` that an epoch in this order consists of."""
-    rows = data.mask.sum(dtype=jnp.int32)  # those that count; the shapes allow for all
+    """Return batch number ``index`` of the ``batches`` of an epoch in this order."""
+    rows = data.mask.sum(dtype=jnp.int32)  # the shapes allow for masked rows too
     short, longer = rows // batches, rows % batches
     size = short + (index < longer)
     start = index * short + jnp.minimum(index, longer)
     largest, parts = -(-order.shape[0] // batches), axis_size(DATA)
-    # Rows that do not count make it a whole number for each device.
+    # Masked rows make the size a multiple of the number of devices.
     places = shard_data(jnp.arange(-(-largest // parts) * parts, dtype=jnp.int32))
     chosen = order[jnp.minimum(start + places, rows - 1)]
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (data.inputs, data.targets))

@@ -1,4 +1,4 @@
-"""The host loop: the compiled loop does about half a second of a run, then the monitor looks in."""
+"""The host loop: about half a second of the compiled loop at a time, then the monitor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from partialbayes._engine.checkpoints import RunCheckpoint
 from partialbayes._engine.compiled import Carry, start
 from partialbayes._engine.identity import identity_of
 from partialbayes._engine.interrupts import Interrupts
+from partialbayes._engine.job import Job, last_step
 from partialbayes._engine.monitor import Monitor
-from partialbayes._engine.results import Job, last_step
 from partialbayes._engine.settings import Checkpoints, Run
 from partialbayes.parallel._hosts import broadcast_from_process_zero, explain_lost_process
 from partialbayes.parallel._sharding import put_on_mesh, use_mesh
@@ -23,13 +23,13 @@ _SECONDS_PER_PIECE = 0.5
 
 
 class Trained(NamedTuple):
-    """Where a run is when the host is done with it.
+    """A run when the host loop has ended.
 
     Attributes:
-        carry: All of it.
-        done: The steps taken; those of a run that ended by itself may be fewer.
+        carry: The state of the run.
+        done: The number of steps taken; a run that ended on its own may have fewer.
         stopped: Whether a callback ended it.
-        interrupted: Whether Ctrl-C did.
+        interrupted: Whether Ctrl-C ended it.
     """
 
     carry: Carry
@@ -39,12 +39,15 @@ class Trained(NamedTuple):
 
 
 def train(job: Job, run: Run, interrupts: Interrupts) -> Trained:
-    """Run to the end, or to whatever ends the run before, piece by piece.
+    """Train piece by piece, to the end or until something ends the run.
 
     Args:
-        job: What to train.
-        run: How, checked.
-        interrupts: Entered already, so that a Ctrl-C while compiling is noted too.
+        job: The job to train.
+        run: The checked settings of the run.
+        interrupts: The handler of Ctrl-C, already entered, so that it also works during compilation.
+
+    Returns:
+        The run, with the reason why it ended.
     """
     shared = _spans_processes(job)
     settings = run.checkpoint
@@ -52,12 +55,12 @@ def train(job: Job, run: Run, interrupts: Interrupts) -> Trained:
     with ExitStack() as stack:
         checkpoint = stack.enter_context(RunCheckpoint(settings, job.plan.num_steps, run.resume, shared))
         if shared:
-            stack.enter_context(explain_lost_process(checkpoint.how_to_go_on))
+            stack.enter_context(explain_lost_process(checkpoint.how_to_resume))
         with interrupts.computing():
             done = checkpoint.read()
             carry = _begin(job, checkpoint, done)
             if done < last_step(job.plan, carry):
-                carry = job.advance(carry, done, done)  # compiles, so that pieces are timed right
+                carry = job.advance(carry, done, done)  # compiles before pieces are timed
         quiet = shared and jax.process_index() > 0
         monitor = stack.enter_context(Monitor(job, run, checkpoint, done, quiet))
         piece = 1
@@ -71,8 +74,8 @@ def train(job: Job, run: Run, interrupts: Interrupts) -> Trained:
                 carry = job.advance(carry, done, end)
                 carry.best_step.block_until_ready()
             seconds = time.perf_counter() - before
-            monitor.look(carry, done, end)
-            steps = end - done  # may be fewer than planned, when somebody wanted a stop
+            monitor.after_piece(carry, done, end)
+            steps = end - done  # fewer than planned if a callback requested a stop
             done = end
             piece = max(1, min(16 * steps, int(steps * _SECONDS_PER_PIECE / max(seconds, 1e-6))))
         if done < job.plan.num_steps:
@@ -82,7 +85,7 @@ def train(job: Job, run: Run, interrupts: Interrupts) -> Trained:
 
 
 def _begin(job: Job, checkpoint: RunCheckpoint, done: int) -> Carry:
-    """Return the carry before the first step to be taken: the saved one, or a fresh one."""
+    """Return the carry before the first step: the saved one, or a new one."""
     rows = job.source.peek(done)
     own = (job.program, job.hyperparameters, job.key)
     identity = partial(identity_of, *own, job.source, rows, job.validation)
@@ -97,7 +100,7 @@ def _begin(job: Job, checkpoint: RunCheckpoint, done: int) -> Carry:
 
 
 def _spans_processes(job: Job) -> bool:
-    """Whether several processes run as one."""
+    """Return whether several processes run as one."""
     if job.mesh is None:
         return False
     return any(device.process_index != jax.process_index() for device in job.mesh.devices.flat)

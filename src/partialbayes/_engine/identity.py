@@ -1,8 +1,8 @@
-"""What a run is: named fields that tell it from any other, for its checkpoint.
+"""Identify a run by named fields, for its checkpoint.
 
-Parts that record how they were made (networks, likelihoods, priors) are told by that. Whatever else
-decides a step (the algorithm, its kernel, its optimizer, their numbers) is told by the step itself: its
-operations as JAX traces them, with every constant in them.
+Parts that record how they were built (networks, likelihoods, priors) are identified by that record.
+Everything else that determines a step (the algorithm, its kernel, its optimizer, their numbers) is
+identified by the step itself: its operations as JAX traces them, with every constant in them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from partialbayes.io._pytree_file import fingerprint
 from partialbayes.types import Batch, Model
 
 _VERSION = 1
-_IN_WORDS = {
+_DESCRIPTIONS = {
     "plan": "the plan (epochs, batch_size, validation, until)",
     "key": "the key",
     "data": "the data",
@@ -47,15 +47,18 @@ def identity_of(
     rows: Any,
     validation: Batch | None,
 ) -> dict[str, Any]:
-    """Return the fields, as JSON can hold them.
+    """Return the fields, in a form that JSON can hold.
 
     Args:
-        program: What is compiled.
-        hyperparameters: Of many runs; None for one.
-        key: The key, or those of many runs.
-        source: The data.
-        rows: Rows of the source; their shapes are used.
+        program: The program that is compiled.
+        hyperparameters: The hyperparameters of many runs; None for one run.
+        key: The key, or the keys of many runs.
+        source: The source of the data.
+        rows: Rows of the source; only their shapes are used.
         validation: The validation data.
+
+    Returns:
+        The fields by name.
     """
     first = hyperparameters if program.runs is None else _first(hyperparameters)
     one_rows = _first(rows) if program.runs is not None and program.runs.data else rows
@@ -76,28 +79,28 @@ def identity_of(
 
 
 def require_same_run(path: Any, saved: Any, own: dict[str, Any]) -> None:
-    """Refuse the checkpoint of another run; warn where only a newer library can say so.
+    """Raise an error for the checkpoint of a different run; warn if only the step differs, by version.
 
     Raises:
-        CheckpointError: A field differs; the message says which.
+        CheckpointError: A field differs; the message names it.
     """
     if not isinstance(saved, dict) or saved.get("version") != _VERSION:
         raise CheckpointError(f"{path} is not the checkpoint of a training run of this version.")
-    for name, words in _IN_WORDS.items():
+    for name, description in _DESCRIPTIONS.items():
         if saved.get(name) == own[name]:
             continue
         if name == "step" and saved.get("made by") != own["made by"]:
             was = ", ".join(f"{key} {value}" for key, value in dict(saved.get("made by", {})).items())
             warn(
-                f"{path} was written by {was}. The steps look different now, which may be due to the "
-                "change of version or to another algorithm; the run goes on, but perhaps not to the "
-                "same bits.",
+                f"{path} was written by {was}. The steps are different now, due to the change of "
+                "version or to a different algorithm; the run continues, but its result may not be "
+                "exactly that of an uninterrupted run.",
                 CheckpointWarning,
             )
             continue
         raise CheckpointError(
-            f"{path} is of another run: {words} differs. Resume with what the run was started with, or "
-            "start anew under another name."
+            f"{path} is of a different run: {description} differs. Resume with the arguments of that "
+            "run, or start a new run with a different path."
         )
 
 
@@ -119,7 +122,7 @@ def _digest_of_step(program: Program, hyperparameters: PyTree, rows: Any) -> str
 
     key = jax.random.key(0)
     state = jax.eval_shape(lambda h, k: program.algorithm(h).init(k), hyperparameters, key)
-    # Shapes without devices: a run may be gone on with on others.
+    # Shapes without devices: a run may be resumed on different ones.
     shapes = jax.eval_shape(lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), rows))
     order = jax.eval_shape(program.draw.order, shapes)
     return digest_of(step, hyperparameters, key, shapes, state, order, jnp.zeros((), jnp.int32))

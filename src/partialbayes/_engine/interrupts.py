@@ -1,9 +1,9 @@
-"""Ctrl-C, taken note of: never raised where an exception could do harm.
+"""Record Ctrl-C, and raise it only where an exception does no harm.
 
 JAX traces and lowers a program by Python code that C++ calls and that calls C++. A `KeyboardInterrupt`
-raised in the middle of that unwinds through frames that do not expect one, and has ended whole processes
-by a segmentation fault. So the signal is noted while anything is compiled or computed, and acted upon
-after.
+raised in between unwinds through frames that do not expect it, and has ended processes by a
+segmentation fault. So the signal is recorded while anything is compiled or computed, and handled
+afterwards.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 
 class Interrupts:
-    """Notes Ctrl-C as long as it is entered; outside the main thread there is none to note.
+    """A handler that records Ctrl-C while it is entered; it does nothing outside the main thread.
 
     Attributes:
-        noted: Whether there was one.
+        noted: Whether Ctrl-C was pressed.
     """
 
     def __init__(self) -> None:
@@ -30,28 +29,23 @@ class Interrupts:
         self._is_main = False
 
     def __enter__(self) -> Interrupts:
-        """Take over the signal."""
+        """Replace the signal handler."""
         self._is_main = threading.current_thread() is threading.main_thread()
         if self._is_main:
             self._previous = signal.getsignal(signal.SIGINT)
             signal.signal(signal.SIGINT, self._note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Give the signal back."""
+    def __exit__(self, *error: object) -> None:
+        """Restore the signal handler."""
         if self._is_main:
-            # None stands for a handler that was not set by Python, and cannot be set again by it.
+            # None means a handler that Python did not set, and cannot set again.
             previous = signal.SIG_DFL if self._previous is None else self._previous
             signal.signal(signal.SIGINT, previous)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Nothing is raised in this block, however often Ctrl-C is pressed."""
+        """Raise nothing in this block, however often Ctrl-C is pressed."""
         before, self._computing = self._computing, True
         try:
             yield
@@ -60,13 +54,13 @@ class Interrupts:
 
     def _note(self, number: int, frame: Any) -> None:
         if self.noted and not self._computing:
-            raise KeyboardInterrupt  # the second time, in a callback that does not end, say
+            raise KeyboardInterrupt  # the second time, for example in a callback that does not end
         self.noted = True
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Compute to the end of this block, then raise the `KeyboardInterrupt` there was, if any."""
+    """Compute to the end of this block, then raise `KeyboardInterrupt` if Ctrl-C was pressed."""
     with Interrupts() as interrupts, interrupts.computing():
         yield
     if interrupts.noted:

@@ -1,4 +1,4 @@
-"""The two values that say how a run is validated and how it is run, and what they ask for, checked."""
+"""`Validation` and `Run`, the settings of a run, and their checks."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from partialbayes.types import Batch, PRNGKey
 
 
 class Validation(NamedTuple):
-    """How a run is validated: on what, how often, how thoroughly, and when to give up.
+    """The validation of a run: its data, how often and how thoroughly to score, and when to stop.
 
-    The posterior that `fit` returns is the one with the lowest negative log predictive density (NLPD) of
-    the predictive mixture on these data.
+    `fit` returns the posterior with the lowest negative log predictive density (NLPD) of the predictive
+    mixture on these data.
 
     Attributes:
         data: A pair ``(inputs, targets)``, or a `Batch`; for `fit_many` also a list of them.
-        every: Score every so many steps; once an epoch by default.
-        rows: How many rows to score, drawn once for the run; all by default. Fewer make scoring cheaper
-            and the choice of the best posterior noisier.
-        particles: How many particles to score, drawn by weight each time; all by default.
-        patience: End the run after so many evaluations without a better one; never by default.
+        every: Number of steps between scores; by default one score per epoch.
+        rows: Number of rows to score, drawn once for the run; all by default. Fewer rows make scoring
+            cheaper and the choice of the best posterior noisier.
+        particles: Number of particles to score, drawn by weight each time; all by default.
+        patience: Number of evaluations without improvement after which the run ends; no limit by
+            default.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -48,12 +49,12 @@ class Validation(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """Where and how often to save a run. Whichever of the two intervals ends first counts.
+    """Where and how often to save a run; the shorter of the two intervals counts.
 
     Attributes:
         path: The file.
-        every_seconds: Seconds between two saves.
-        every_steps: Steps between two saves; None for none of it.
+        every_seconds: Seconds between saves.
+        every_steps: Number of steps between saves; None to save only by time.
 
     Example:
         >>> import partialbayes as pb
@@ -66,22 +67,22 @@ class Checkpoints(NamedTuple):
 
 
 class Run(NamedTuple):
-    """How a run is run: what it saves, shows and calls, on which devices, and what ends it early.
+    """The settings of a run that do not change the method: files, callbacks, devices, early end.
 
     Attributes:
-        checkpoint: Where to save the run, once a minute; `Checkpoints` says it more exactly.
-        resume: Whether to go on from the checkpoint, where there is one, to the same bits as if the run
-            had never stopped.
-        callbacks: Called after each piece of the run with a `Progress`; one that returns True ends the
-            run, whose result is kept. See `csv_log`.
-        progress: Whether to show a progress bar; by default on a terminal alone.
+        checkpoint: The file to save the run to, once a minute; or `Checkpoints`, for other intervals.
+        resume: Whether to resume from the checkpoint, if it exists. The result is exactly that of a run
+            that never stopped.
+        callbacks: Functions that are called with a `Progress` after each piece of the run. One that
+            returns True ends the run, whose result is kept. See `csv_log`.
+        progress: Whether to show a progress bar; by default only on a terminal.
         mesh: Devices to divide the run over, as `parallel.mesh` makes them: particles over its axis
-            ``particle``, which must divide their number, the rows of each batch over ``data``, made up
-            by rows that do not count. The result is that of one device, up to the order of sums.
-        on_interrupt: What Ctrl-C does, once the step at hand is finished and the checkpoint written:
-            ``"raise"`` a `TrainingInterrupted`, which carries the fit so far, or ``"return"`` that fit.
-        until: Ends the run once the loss and the cloud have settled; `training.Settled` says how still
-            they must be.
+            ``particle``, whose size must divide their number, and the rows of each batch over ``data``,
+            padded by masked rows. The result is that of one device, up to the order of sums.
+        on_interrupt: The effect of Ctrl-C, after the current step is finished and the checkpoint
+            written: ``"raise"`` a `TrainingInterrupted`, which carries the fit so far, or ``"return"``
+            that fit.
+        until: A test that ends the run once the loss and the cloud have settled; see `training.Settled`.
 
     Example:
         >>> import partialbayes as pb
@@ -98,7 +99,7 @@ class Run(NamedTuple):
 
 
 def as_validation(validation: Any) -> Validation:
-    """Return what a user passed as ``validation``, checked; data None stands for no validation."""
+    """Check the ``validation`` of a user, and return it as a `Validation`; data None means none."""
     if not isinstance(validation, Validation):
         return Validation(validation)
     if validation.data is None:
@@ -107,7 +108,7 @@ def as_validation(validation: Any) -> Validation:
         "every": "or None for once an epoch.",
         "rows": "or None for all of them.",
         "particles": "or None for all of them.",
-        "patience": "a number of evaluations, or None to go on to the end.",
+        "patience": "a number of evaluations, or None to continue to the end.",
     }
     for name, remedy in remedies.items():
         value = getattr(validation, name)
@@ -117,7 +118,7 @@ def as_validation(validation: Any) -> Validation:
 
 
 def as_run(run: Run | None) -> Run:
-    """Return what a user passed as ``run``, checked, with the checkpoint and the mesh made explicit."""
+    """Check the ``run`` of a user, and return it with an explicit checkpoint and mesh."""
     run = Run() if run is None else run
     require_instance("run", run, Run, "for example Run(checkpoint='run.safetensors').")
     checkpoint = run.checkpoint
@@ -130,9 +131,7 @@ def as_run(run: Run | None) -> Run:
     if checkpoint is not None:
         require_positive("every_seconds", checkpoint.every_seconds)
         if checkpoint.every_steps is not None:
-            require_positive_int(
-                "every_steps", checkpoint.every_steps, "or None for saves by time alone."
-            )
+            require_positive_int("every_steps", checkpoint.every_steps, "or None to save only by time.")
     if run.on_interrupt not in ("raise", "return"):
         raise ValueError(f'on_interrupt must be "raise" or "return", not {run.on_interrupt!r}.')
     for callback in run.callbacks:
@@ -150,7 +149,7 @@ def make_plan(epochs: int, batches: int, validation: Validation, until: Settled 
 
 
 def choose_rows(key: PRNGKey, data: Batch, rows: int | None) -> Batch:
-    """Return so many rows of the validation data, drawn without replacement; all of them for None."""
+    """Draw ``rows`` rows of the validation data without replacement; return all of them for None."""
     if rows is None:
         return data
     there = data.mask.shape[0]

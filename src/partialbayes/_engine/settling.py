@@ -1,16 +1,16 @@
-"""Has a run settled? The smoothed loss and the moments of the cloud, from one window to the next.
+"""Test whether a run has settled, by the loss and the moments of the cloud in successive windows.
 
-No validation data are asked for. At every evaluation the loss ℓ since the last one is averaged, and the
-weighted mean m and standard deviation s of the cloud are taken. Each is averaged over a window of W
-evaluations, and has a standard deviation f there. With the window before marked by a dash, the run has
-settled when
+The test needs no validation data. At every evaluation it takes the mean loss ℓ since the last one, and
+the weighted mean m and standard deviation s of the cloud. Each is averaged over a window of W
+evaluations, within which it has a standard deviation f. With a prime for the previous window, the run
+has settled when
 
     |ℓ − ℓ'| ≤ tolerance + 2 standard errors,
     ‖m − m'‖ ≤ drift ‖f_m‖ + tolerance ‖m‖,    ‖s − s'‖ ≤ drift ‖f_s‖ + tolerance ‖s‖.
 
-A cloud that follows minibatches never stands still: it wanders along directions that the data leave
-open. What tells a drift from wandering is the ratio of ‖m − m'‖ to ‖f_m‖: it is √12 ≈ 3.5 for a steady
-drift, 2 for a random walk, and √(2/W) for noise about a point.
+A cloud that follows minibatches never stands still: it wanders along directions that the data do not
+determine. The ratio of ‖m − m'‖ to ‖f_m‖ distinguishes a drift from wandering: it is √12 ≈ 3.5 for a
+steady drift, 2 for a random walk, and √(2/W) for noise about a point.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from partialbayes.types import Posterior, Scalar
 
 
 class Settled(NamedTuple):
-    """Run until the loss and the cloud have settled; for `Run.until`.
+    """Train until the loss and the cloud have settled; for `Run.until`.
 
     Attributes:
-        tolerance: By how much the loss, per row, may still change from one window to the next, beyond
-            two standard errors; and the mean and spread of the cloud, as a share of their length, beyond
+        tolerance: The change from one window to the next that is allowed: of the loss per row, beyond
+            two standard errors; of the mean and spread of the cloud, as a fraction of their norm, beyond
             their wandering.
-        drift: How far the cloud may move from one window to the next, in standard deviations of its
-            movement inside the window: 2 is a random walk, 3.5 a steady drift.
-        window: Evaluations in a window; there is one an epoch, or every `Validation.every` steps.
+        drift: The distance that the cloud may move from one window to the next, in standard deviations
+            of its movement within the window: 2 is a random walk, 3.5 a steady drift.
+        window: Number of evaluations in a window; there is one per epoch, or every `Validation.every`
+            steps.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -52,7 +53,7 @@ class Settled(NamedTuple):
 
 
 def require_settled(until: Settled | None) -> None:
-    """Refuse settings that are none."""
+    """Raise an error if the settings are not valid."""
     if until is None:
         return
     require_instance("until", until, Settled, "for example training.Settled().")
@@ -62,7 +63,7 @@ def require_settled(until: Settled | None) -> None:
 
 
 class Summary(NamedTuple):
-    """What is looked at, or its squares, summed or averaged over a window."""
+    """The monitored values, or their squares, summed or averaged over a window."""
 
     loss: Scalar
     mean: Float[Array, " dim"]
@@ -70,14 +71,14 @@ class Summary(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Of the values, and of their squares."""
+    """The summary of the values, and that of their squares."""
 
     values: Summary
     squares: Summary
 
 
 class Settling(NamedTuple):
-    """The sums of this window, the averages of the one before, and how many evaluations there were."""
+    """The sums of this window, the averages of the previous one, and the number of evaluations."""
 
     sums: Window
     before: Window

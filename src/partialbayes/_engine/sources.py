@@ -1,8 +1,8 @@
-"""Where the batches of a run come from: arrays on the device, a stream from outside, a window of rows.
+"""The sources of batches: arrays on the device, a stream from outside, a window of rows.
 
-A source hands the compiled loop rows on the device, and says for which steps (`pieces`); inside the loop
-its `draw` makes the batch of each step from them. Arrays are handed over once for as many steps as there
-are; a stream one batch at a time, read one ahead; a window each time rows have arrived.
+A source provides the compiled loop with rows on the device, and the steps they are for (`pieces`).
+Inside the loop its `draw` makes the batch of each step from them. Arrays are provided once for all
+steps; a stream one batch at a time, read one ahead; a window whenever rows have arrived.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from partialbayes.types import Batch, Model, PRNGKey
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Batches cut out of all the rows, in a fresh order each epoch."""
+    """Batches cut from all the rows, in a new order each epoch."""
 
     batches: int
 
     def order(self, rows: Batch) -> Int[Array, " row"]:
-        """Return the order of an epoch that has not begun."""
+        """Return the order before the first epoch."""
         return jnp.arange(rows.mask.shape[0], dtype=jnp.int32)
 
     def __call__(
@@ -56,7 +56,7 @@ class Given:
     """The rows are the batch."""
 
     def order(self, rows: Batch) -> tuple[()]:
-        """Return nothing: there is nothing to carry."""
+        """Return an empty tuple: nothing is carried."""
         return ()
 
     def __call__(
@@ -68,7 +68,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Slices of one shuffle of a window that may still be filling up, one a step from step 1 on."""
+    """Slices of one permutation of a window that may still be filling, one per step from step 1."""
 
     batch_size: int
 
@@ -79,27 +79,27 @@ class Replayed:
     def __call__(
         self, key: PRNGKey, rows: Batch, order: Int[Array, " row"], step: Int[Array, ""]
     ) -> tuple[Batch, Int[Array, " row"]]:
-        """Return a batch of rows that no other replay has until all had their turn."""
+        """Return a batch of rows, none of which is used twice before all have been used once."""
         key_order = stream_key(key, Stream.REPLAY)
         order = jax.lax.cond(step == 1, lambda: permutation(key_order, rows.mask), lambda: order)
         present = rows.mask.sum()
         places = (step - 1) * self.batch_size + jnp.arange(self.batch_size)
         chosen = order[places % present]
         inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (rows.inputs, rows.targets))
-        # A short memory is not made to count for more than its rows.
+        # A short memory counts for no more than its rows.
         scale = jnp.maximum(present.astype(rows.scale.dtype) / self.batch_size, 1.0)
         return Batch(inputs, targets, jnp.arange(self.batch_size) < present, scale), order
 
 
 @runtime_checkable
 class Source(Protocol):
-    """What the engine needs of the data.
+    """The interface of the data to the engine.
 
     Attributes:
-        batches: Batches in an epoch.
-        draw: How the batch of a step is made from the rows, inside the compiled loop.
-        whole: All the data as one batch; None if they are never there at once.
-        identity: What tells these data from others, for checkpoints.
+        batches: Number of batches per epoch.
+        draw: The function that makes the batch of a step from the rows, inside the compiled loop.
+        whole: All the data as one batch; None if they are never all in memory.
+        identity: The identity of the data, for checkpoints.
     """
 
     batches: int
@@ -110,14 +110,14 @@ class Source(Protocol):
     def identity(self) -> Any: ...
 
     def peek(self, begin: int) -> Any:
-        """Return the rows that step ``begin`` will be taken on."""
+        """Return the rows of step ``begin``."""
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[Any, int, int]]:
-        """Yield rows with the steps, from and up to, that are to be taken on them."""
+        """Yield rows, with the first step and the end of the steps to be taken on them."""
 
 
 def source_of(model: Model, data: Any, batch_size: int | None, mesh: Mesh | None = None) -> Source:
-    """Return the source that the data a user passed make."""
+    """Return the source of the data a user passed."""
     if isinstance(data, DataSource):
         if batch_size not in (None, data.batch_size):
             raise ValueError(
@@ -138,15 +138,15 @@ class Arrays:
 
     @property
     def identity(self) -> Any:
-        """A digest of all values."""
+        """Digest of all values."""
         return fingerprint(self._rows)
 
     def peek(self, begin: int) -> Batch:
-        """All rows, at any step."""
+        """Return all rows."""
         return self._rows
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[Batch, int, int]]:
-        """All steps at once."""
+        """Yield all rows, for all steps at once."""
         yield self._rows, begin, end
 
 
@@ -164,11 +164,11 @@ class Reader:
 
     @property
     def identity(self) -> Any:
-        """What is known of a stream without reading it."""
+        """Identity of a stream, as far as known without reading it."""
         return [self._data.num_rows, self._data.batch_size, self._data.identity]
 
     def peek(self, begin: int) -> Batch:
-        """Start to read at this step; the batch is kept for it."""
+        """Start to read at this step, and keep the batch for it."""
         if self._next is None:
             if self._reading is None:
                 self._reading = read_ahead(self._data, self._model, begin)
@@ -176,7 +176,7 @@ class Reader:
         return self._next
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[Batch, int, int]]:
-        """One batch a step; for no step the batch to come, so that it can be compiled for."""
+        """Yield one batch per step; without steps the next batch, so that it can be compiled for."""
         if begin == end:
             yield self.peek(begin), begin, end
         for step in range(begin, end):
@@ -185,14 +185,14 @@ class Reader:
 
 
 class DataSource(NamedTuple):
-    """Where batches come from; made by `data_source`.
+    """A source of batches; `data_source` makes it.
 
     Attributes:
-        batches: ``epoch -> iterable of (inputs, targets)``, the epochs counted from 0.
-        num_rows: N, the rows of one epoch.
-        batch_size: M, the most rows a batch may have.
-        identity: What tells these data from others of the same size, so that a checkpoint is not gone on
-            from with other data.
+        batches: ``epoch -> iterable of (inputs, targets)``, with epochs counted from 0.
+        num_rows: N, the number of rows of one epoch.
+        batch_size: M, the most rows of a batch.
+        identity: A digest that distinguishes the data from data of the same size, so that a run is not
+            resumed with different data.
     """
 
     batches: Callable[[int], Iterable[Any]]
@@ -204,16 +204,19 @@ class DataSource(NamedTuple):
 def data_source(
     source: Any, *, batch_size: int, num_rows: int | None = None, seed: int = 0
 ) -> DataSource:
-    """Batches from arrays on disk, or from anything that can be iterated over.
+    """Make a source of batches from arrays on disk, or from any iterable.
 
     Args:
-        source: A pair ``(inputs, targets)`` of arrays that stay where they are, such as NumPy
-            memory maps: each epoch reads the rows in a fresh order. Or a function from the number
-            of the epoch to an iterable of pairs; or an object that can be iterated over anew each
-            epoch. Those give ⌈num_rows / batch_size⌉ batches an epoch.
-        batch_size: M, the most rows a batch may have; shorter ones are padded.
-        num_rows: N, rows per epoch; known already for a pair of arrays.
-        seed: Of the order of the rows of a pair of arrays.
+        source: A pair ``(inputs, targets)`` of arrays that are not copied, such as NumPy
+            memory maps: each epoch reads the rows in a new order. Or a function from the number
+            of the epoch to an iterable of pairs; or an object that can be iterated over again each
+            epoch. These must yield ⌈num_rows / batch_size⌉ batches per epoch.
+        batch_size: M, the most rows of a batch; shorter batches are padded.
+        num_rows: N, the number of rows per epoch; not needed for a pair of arrays.
+        seed: The seed of the order of the rows, for a pair of arrays.
+
+    Returns:
+        The source, to pass to `fit` as ``data``.
 
     Raises:
         ValueError: ``num_rows`` is missing or wrong, or ``source`` is an iterator, which would be
@@ -234,7 +237,7 @@ def data_source(
         def shuffled(epoch: int) -> Iterator[PyTree]:
             order = np.random.default_rng((seed, epoch)).permutation(rows)
             for chosen in np.array_split(order, count):
-                # In the order of the file, which disks like; within a batch order has no meaning.
+                # In the order of the file, which is faster; the order within a batch has no effect.
                 places = np.sort(chosen)
                 yield jax.tree.map(lambda leaf, places=places: np.asarray(leaf[places]), source)
 
@@ -253,7 +256,7 @@ def data_source(
 
 
 def _sketch(arrays: PyTree, seed: int) -> str:
-    """A digest of the shapes and of a few rows: all of them may be larger than memory."""
+    """Digest the shapes and a few rows; all rows may be larger than memory."""
     digest = hashlib.sha256(str(seed).encode())
     for leaf in jax.tree.leaves(arrays):
         places = np.unique(np.linspace(0, leaf.shape[0] - 1, 16).astype(int))
@@ -263,7 +266,7 @@ def _sketch(arrays: PyTree, seed: int) -> str:
 
 
 def read_ahead(source: DataSource, model: Model, begin: int) -> Iterator[Batch]:
-    """Checked and padded batches from step ``begin`` on, without end, one read ahead."""
+    """Yield checked and padded batches from step ``begin`` on, without end, one read ahead."""
     ready: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=2)
     closed = threading.Event()
 
@@ -305,10 +308,10 @@ def _batches(source: DataSource, model: Model, begin: int) -> Iterator[Batch]:
             if number > skip:
                 yield _pad(source, model, pair, f"batch {number} of epoch {epoch + 1}")
         if number != count:
-            told = f"more than {count}" if number > count else f"only {number}"
+            found = f"more than {count}" if number > count else f"only {number}"
             raise ValueError(
-                f"epoch {epoch + 1} of the stream has {told} batches; {count} are "
-                f"expected of {source.num_rows} rows in batches of {source.batch_size}."
+                f"epoch {epoch + 1} of the stream has {found} batches; {count} are "
+                f"expected for {source.num_rows} rows in batches of {source.batch_size}."
             )
         epoch, skip = epoch + 1, 0
 

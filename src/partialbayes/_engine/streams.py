@@ -1,7 +1,7 @@
-"""Random streams of a run: each use of randomness has a name, and no two share a key.
+"""The random streams of a run: each use of randomness has a name, and no two share a key.
 
-A run folds one salt into the key it is given. Keys that the user splits off the same key are then never
-those of the run: `jax.random.split` and small `fold_in`s stay below the salt.
+A run folds a salt into its key. Keys that the user splits from the same key are then never those of the
+run: `jax.random.split` and small `fold_in`s stay below the salt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SALT = 0x7062_6E6E
 
 
 class Stream(IntEnum):
-    """What a random number of a run is for. The numbers are part of a run's bits: only add to them."""
+    """The use of a random number in a run. The numbers determine the bits of a run: only add to them."""
 
     INIT = 0
     ORDER = 1
@@ -29,7 +29,7 @@ class Stream(IntEnum):
 
 
 def salt(key: Key[Array, "*run"]) -> Key[Array, "*run"]:
-    """Return the key of a run, or of each of several, made from the user's."""
+    """Return the key of a run, or of each of several runs, made from the user's key."""
     folded = jax.random.fold_in
     return folded(key, _SALT) if key.ndim == 0 else jax.vmap(lambda one: folded(one, _SALT))(key)
 

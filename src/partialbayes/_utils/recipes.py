@@ -30,9 +30,7 @@ class _NoRecipeError(Exception):
     """An argument cannot be written as JSON."""
 
 
-def serializable_builder(
-    name: str,
-) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
+def serializable_builder(name: str) -> Callable[[Callable[Arguments, Made]], Callable[Arguments, Made]]:
     """Make a builder attach its recipe to its result.
 
     Args:

@@ -25,22 +25,12 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
+from partialbayes.algorithms._common import ascend, default_optimizer, posterior_of, start_cloud
 from partialbayes.algorithms._ohsmc import count_distinct
 from partialbayes.feynman_kac._gradients import one_pass
 from partialbayes.feynman_kac._random import antithetic
 from partialbayes.resampling import stratified, when_ess_below
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Resampler,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, PRNGKey, Psi, Resampler
 from partialbayes.weights import effective_sample_size, reweight
 
 
@@ -81,10 +71,6 @@ def backward_ohsmc(
 
     Returns:
         The algorithm, to pass to `fit`.
-
-    Raises:
-        ValueError: ``variance`` is not positive, or ``num_particles`` or ``num_warmup`` is not a
-            positive integer.
 
     Example:
         >>> import partialbayes as pb
@@ -131,7 +117,4 @@ def backward_ohsmc(
         }
         return BackwardOhsmcState(new_psi, optimizer_state, particles, log_targets, steps), info
 
-    def posterior(state: BackwardOhsmcState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    return Algorithm(model, init, step, posterior)
+    return Algorithm(model, init, step, posterior_of)

@@ -50,9 +50,6 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
         An algorithm whose posterior has a leading member axis on every leaf. Reported values are means
         over members.
 
-    Raises:
-        ValueError: ``num_members`` is not a positive integer.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -82,10 +79,7 @@ def ensemble(algorithm: Algorithm, num_members: int) -> Algorithm:
 
     # A second stage handles the members of a posterior (`over_members`).
     return algorithm._replace(
-        init=init,
-        step=step,
-        posterior=posterior,
-        restart=None if restart_member is None else restart,
+        init=init, step=step, posterior=posterior, restart=None if restart_member is None else restart
     )
 
 

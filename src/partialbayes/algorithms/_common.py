@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes._utils.checks import require_positive
-from partialbayes.types import Batch, Model, Params, Particles, Phi, PRNGKey, Psi, Scalar
+from partialbayes.types import Batch, Model, Params, Particles, Phi, Posterior, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
 
 Rate: TypeAlias = Callable[[Int[Array, ""], Batch], Scalar]
@@ -24,9 +24,7 @@ Tree = TypeVar("Tree")
 _START = 0.05  # initial spread, relative to the scale of the weights
 
 
-def default_optimizer(
-    optimizer: optax.GradientTransformation | None,
-) -> optax.GradientTransformation:
+def default_optimizer(optimizer: optax.GradientTransformation | None) -> optax.GradientTransformation:
     """Return the optimizer, or Adam at 0.01, applied to the same tree in every algorithm.
 
     The tree is ``Params(phi, psi)``, with None as φ where particles carry it. Labels and masks that
@@ -105,6 +103,16 @@ def ascend(
     updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, psi)
     moved: Tree = optax.apply_updates(psi, updates)
     return moved, state
+
+
+def posterior_of(state: Any) -> Posterior:
+    """Return the posterior of a state with fields ``psi`` and ``particles``."""
+    return Posterior(state.psi, state.particles)
+
+
+def restart_at(state: Any, posterior: Posterior) -> Any:
+    """Put a posterior into a state with fields ``psi`` and ``particles``."""
+    return state._replace(psi=posterior.psi, particles=posterior.particles)
 
 
 def as_rate(rate: Any) -> Rate:

@@ -91,8 +91,7 @@ def ekf(
         The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: The prior is not normal, ``covariance`` is not "full" or "diagonal", or ``variance``
-            is not positive.
+        ValueError: The prior is not normal.
 
     Example:
         >>> import partialbayes as pb

@@ -6,17 +6,17 @@ With U(φ, ψ) = (N/M) log p(batch | φ; ψ) + log π(φ; ψ), on each batch
     SGHMC    v ← (1 − α) v + h ∇_φ U(φ, ψ) + N(0, 2αh I),    φ ← φ + v
     both     ψ ← optimizer(ψ, ∇_ψ U(φ, ψ))
 
-both gradients at the same (φ, ψ), from one backward pass. The posterior is the last samples of the
-chain; ``optax.set_to_zero()`` leaves ψ alone. There is no accept-reject step: at fixed ψ, on the full
-data, and for a Gaussian posterior of precision P, a chain settles at precision P (I − h P / 2) with
-SGLD and P (I − h P / (4 − 2α)) with SGHMC, too wide, and less so the smaller the step size h. Batches
-add the noise of their gradients. Above 2 / λ, with λ the largest eigenvalue of P, SGLD leaves for
-infinity. The default is
+with both gradients at the same (φ, ψ), from one backward pass. The posterior consists of the last
+samples of the chain; ``optax.set_to_zero()`` keeps ψ fixed. There is no accept-reject step: at fixed ψ,
+on the full data, and for a Gaussian posterior of precision P, a chain settles at precision
+P (I − h P / 2) with SGLD and P (I − h P / (4 − 2α)) with SGHMC, which is too wide, and less so for a
+smaller step size h. Batches add the noise of their gradients. Above 2 / λ, with λ the largest
+eigenvalue of P, SGLD diverges. The default is
 
     h = 0.1 / λ̂,    v ← ∇²U v / |∇²U v|,    λ̂ ← max(|∇²U v|, 0.99 λ̂)
 
-a step of power iteration at each point, and over the first twenty steps, while v has yet to find the
-steepest direction, a share of it that grows to one.
+with one step of power iteration at each point. Over the first twenty steps, while v approaches the
+steepest direction, h grows to its full value.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive_int, require_probability
-from partialbayes.algorithms._common import (
-    as_rate,
-    ascend,
-    default_optimizer,
-    is_due,
-    require_delay,
-)
+from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, is_due, require_delay
 from partialbayes.feynman_kac._gradients import joint_gradient
 from partialbayes.feynman_kac._random import normal
 from partialbayes.types import (
@@ -52,11 +46,11 @@ from partialbayes.types import (
     Scalar,
 )
 
-_NUM_RAMP = 20  # steps until the default step size is there in full
+_NUM_RAMP = 20  # steps until the default step size has its full value
 
 
 class Curvature(NamedTuple):
-    """The steepest direction at each particle, as far as it is known, and the largest curvature."""
+    """An estimate of the steepest direction at each particle, and of the largest curvature."""
 
     directions: Float[Array, "particle dim"]
     largest: Scalar
@@ -85,24 +79,23 @@ def sgld(
 ) -> Algorithm:
     """Sample φ by one Langevin chain on batches while ψ follows its stochastic gradient.
 
-    The posterior is the last ``num_particles`` samples with the present ψ; while ψ still moves, older
-    samples belong to an older ψ. Before the first sample it is the chain's present point. For
-    several chains see `ensemble`, for many of them with one ψ `particle_gradient_descent`.
+    The posterior consists of the last ``num_particles`` samples and the current ψ; while ψ still moves,
+    older samples belong to an older ψ. Before the first sample it is the current point of the chain. For
+    several chains see `ensemble`; for many chains with one ψ see `particle_gradient_descent`.
 
     Args:
-        model: What to train; the chain starts at its initial weights.
-        num_particles: How many samples to keep.
-        step_size: h, a number or an Optax schedule, stable only below 2 / λ, with λ the largest
-            curvature of the log-posterior in φ, of the order of N; by default 0.1 / λ, which is measured
-            along the way.
-        num_warmup: Steps before the first sample may be taken.
-        every: Steps between samples.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default, and
-            ``optax.set_to_zero()`` keeps ψ where it is.
+        model: The model to train; the chain starts at its initial weights.
+        num_particles: Number of samples to keep.
+        step_size: The step size h, a number or an Optax schedule. It is stable only below 2 / λ, with λ
+            the largest curvature of the log-posterior in φ, of the order of N. By default 0.1 / λ, with
+            λ measured during the run.
+        num_warmup: Number of steps before the first sample.
+        every: Number of steps between samples.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default. ``optax.set_to_zero()`` keeps ψ
+            fixed.
 
-    Raises:
-        ValueError: ``num_particles`` or ``every`` is not a whole number of at least 1, or
-            ``num_warmup`` is negative.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
@@ -128,19 +121,20 @@ def sghmc(
 ) -> Algorithm:
     """Sample φ by one Hamiltonian chain with friction on batches while ψ follows its gradient.
 
-    Like `sgld` with a momentum, by which the chain goes on in its direction for 1/α steps or so.
+    It is `sgld` with a momentum, which keeps the direction of the chain for about 1/α steps.
 
     Args:
-        model: What to train; the chain starts at its initial weights.
-        num_particles: How many samples to keep.
-        step_size: h, a number or an Optax schedule; by default 0.1 / λ, measured as for `sgld`.
-        friction: α, the share of the momentum lost at each step, in (0, 1).
-        num_warmup: Steps before the first sample may be taken.
-        every: Steps between samples.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        model: The model to train; the chain starts at its initial weights.
+        num_particles: Number of samples to keep.
+        step_size: The step size h, a number or an Optax schedule. By default 0.1 / λ, measured as for
+            `sgld`.
+        friction: The fraction α of the momentum lost at each step, in (0, 1).
+        num_warmup: Number of steps before the first sample.
+        every: Number of steps between samples.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
 
-    Raises:
-        ValueError: ``friction`` is not within (0, 1); as in `sgld`.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
@@ -217,14 +211,14 @@ def _chain(
 
 
 def _unknown(key: PRNGKey, values: Float[Array, "particle dim"]) -> Curvature:
-    # A key of its own: the caller's has been used.
+    # A new key, because the caller has used this one.
     directions = normal(jax.random.fold_in(key, 1), values.shape, values.dtype)
     length = jnp.linalg.norm(directions, axis=1, keepdims=True)
     return Curvature(directions / length, jnp.zeros((), values.dtype))
 
 
 def _step_sizes(model: Model, step_size: Any) -> Callable[..., tuple[Scalar, Curvature | None]]:
-    """``(curvature, steps, values, psi, batch) -> (h, curvature)``, as the user wants it."""
+    """Return ``(curvature, steps, values, psi, batch) -> (h, curvature)``."""
     if step_size is not None:
         rate = as_rate(step_size)
         return lambda curvature, steps, values, psi, batch: (rate(steps, batch), None)
@@ -247,7 +241,7 @@ def _step_sizes(model: Model, step_size: Any) -> Callable[..., tuple[Scalar, Cur
         steepest = jnp.max(jnp.where(known, norms, 0.0))
         largest = jnp.maximum(steepest, 0.99 * curvature.largest)
         share = jnp.minimum((steps + 1) / _NUM_RAMP, 1.0).astype(largest.dtype)
-        # Where nothing is curved, as far as is seen, a step is as long as that of one row would be.
+        # Without any measured curvature, the step is that of a single row.
         return 0.1 * share / jnp.where(largest > 0.0, largest, 1.0), Curvature(directions, largest)
 
     return measured

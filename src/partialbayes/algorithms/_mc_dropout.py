@@ -1,13 +1,13 @@
-"""Monte Carlo dropout: φ stays random as it was drawn, and ψ learns to live with that.
+"""Monte Carlo dropout: φ keeps its prior, and ψ is trained under that noise.
 
-Every row of a batch has a φ of its own, drawn from the prior, and ψ follows
+Every row of a batch has its own φ, drawn from the prior, and ψ follows
 
     (N/M) Σ_{n in batch} ∇_ψ log p(y_n | φ_n; ψ),    φ_n ~ π,
 
-an estimate of the gradient of E_π[Σ_n log p(y_n | φ; ψ)]. The posterior of φ is its prior: what is
-uncertain comes from the noise that was put in, not from the data. With `rank_one` factors of the inputs
-of layers in φ, and the prior `priors.dropout`, this is dropout at the rate of the prior, in training
-and in prediction.
+an estimate of the gradient of E_π[Σ_n log p(y_n | φ; ψ)]. The posterior of φ is its prior: the
+uncertainty comes from the noise that was put in, not from the data. With `rank_one` factors of the
+inputs of layers in φ, and the prior `priors.dropout`, this is dropout at the rate of the prior, in
+training and in prediction.
 """
 
 from __future__ import annotations
@@ -22,21 +22,12 @@ from jaxtyping import Array, UInt32
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import ascend, default_optimizer
 from partialbayes.feynman_kac._gradients import own_gradients
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi
 from partialbayes.weights import uniform_log_weights
 
 
 class McDropoutState(NamedTuple):
-    """ψ with its optimizer, and what the samples are drawn from, the same at every look."""
+    """ψ with its optimizer, and the seed of the samples, so that a state always gives the same ones."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -44,20 +35,17 @@ class McDropoutState(NamedTuple):
 
 
 def mc_dropout(
-    model: Model,
-    *,
-    num_particles: int = 100,
-    optimizer: optax.GradientTransformation | None = None,
+    model: Model, *, num_particles: int = 100, optimizer: optax.GradientTransformation | None = None
 ) -> Algorithm:
-    """Train ψ under a φ drawn afresh from its prior for every row, and predict by draws of it.
+    """Train ψ under a φ drawn from its prior for every row, and predict by draws from it.
 
     Args:
-        model: What to train; for dropout one with factors of inputs as φ, as in the example.
-        num_particles: J, how many draws of φ to predict by.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        model: The model to train; for dropout one with factors of inputs as φ, as in the example.
+        num_particles: Number J of draws of φ to predict by.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
 
-    Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb

@@ -22,20 +22,10 @@ from jaxtyping import Array, Float
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._combinators import two_stage
-from partialbayes.algorithms._common import default_optimizer, start_cloud
+from partialbayes.algorithms._common import default_optimizer, posterior_of, start_cloud
 from partialbayes.feynman_kac._gradients import forward_pass
 from partialbayes.samplers._importance import importance_sampling
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Scalar,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, PRNGKey, Psi, Scalar
 from partialbayes.weights import effective_sample_size
 
 Objective = Callable[[Float[Array, " sample"]], Scalar]
@@ -105,9 +95,6 @@ def monte_carlo(
     Returns:
         The algorithm, to pass to `fit`.
 
-    Raises:
-        ValueError: ``num_particles`` is not a positive integer.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -138,8 +125,5 @@ def monte_carlo(
         }
         return MonteCarloState(psi, optimizer_state, particles), info
 
-    def posterior(state: MonteCarloState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    training = Algorithm(model, init, step, posterior)
+    training = Algorithm(model, init, step, posterior_of)
     return two_stage(training, importance_sampling(num_particles=num_particles))

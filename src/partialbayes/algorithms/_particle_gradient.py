@@ -6,21 +6,21 @@ With U_j = (N/M) log p(batch | φ_j; ψ) + log π(φ_j; ψ), on each batch
     φ_j ← φ_j + h D ∇_φ U_j / T + noise of covariance 2 h D                   temperature T > 0
     φ_j ← optimizer(φ_j, ∇_φ U_j)                                             an ensemble
 
-all gradients from one backward pass. D makes h a number without units, a share of the way across the
-posterior, so that nothing is left to tune. With more particles than dimensions, J > d + 1, it is the
-covariance C of the cloud, which has T in it already, and
+with all gradients from one backward pass. D makes h a number without units, relative to the width of
+the posterior, so that nothing has to be tuned. With more particles than dimensions, J > d + 1, D is the
+covariance C of the cloud, which includes T, and
 
     h (d + 1)/J (φ_j − mean)
 
-is added, which makes up for the particles' being moved by a covariance they are part of (affine
-invariant Langevin dynamics). With fewer it is diagonal, the inverse of the prior's precision plus the
-Fisher information, times T: the mean over steps of the squared gradient at targets drawn from the model
-itself, for one of the particles.
+is added, which corrects for the fact that C depends on the particles it moves (affine invariant
+Langevin dynamics). With fewer particles D is diagonal, the inverse of the prior's precision plus the
+Fisher information, times T. The information is the mean over steps of the squared gradient at targets
+drawn from the model itself, for one of the particles.
 
-A step of plain Langevin dynamics makes a Gaussian law too wide by a share of h. Here it comes out with
-the right variance at fixed ψ: with D the covariance the noise has h (2 − h) C, and with D diagonal
-it is √(2 h D) (ξ + ξ') / 2, where ξ' is the ξ of the step before (the scheme of Leimkuhler and
-Matthews), which is right for every Gaussian, as long as it is stable.
+A step of plain Langevin dynamics makes a Gaussian law too wide by a fraction of h. Here the variance at
+fixed ψ is right: with D the covariance the noise has h (2 − h) C, and with D diagonal it is
+√(2 h D) (ξ + ξ') / 2, where ξ' is the ξ of the previous step (the scheme of Leimkuhler and Matthews),
+which is right for every Gaussian, as long as it is stable.
 """
 
 from __future__ import annotations
@@ -35,21 +35,18 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, start_cloud
+from partialbayes.algorithms._common import (
+    as_rate,
+    ascend,
+    default_optimizer,
+    posterior_of,
+    restart_at,
+    start_cloud,
+)
 from partialbayes.feynman_kac._gradients import Ascent, joint_gradient, own_gradients
 from partialbayes.feynman_kac._random import normal
 from partialbayes.model._batch import overwrite_masked_rows
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Scalar,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
 
 MEMORY = 100  # steps over which the information is averaged
@@ -80,31 +77,32 @@ def particle_gradient_descent(
 ) -> Algorithm:
     """Train ψ by the mean gradient of particles that follow Langevin dynamics in φ.
 
-    The particles are samples of the posterior of φ at the present ψ, for a φ of any length. For
+    The particles are samples of the posterior of φ at the current ψ, for a φ of any length. For
     particles without noise see `particle_ensemble`.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of samples of φ.
-        step_size: h, a number or an Optax schedule. By default M / (10 N), and no more than 1/d where
-            the preconditioner is diagonal, which is stable for every Gaussian posterior; so ten epochs
-            are one time of relaxation. A cloud far from the posterior takes shorter steps by itself.
-            Without a preconditioner 0.1 / N, in the units of φ.
-        preconditioner: ``"covariance"`` of the cloud, which needs J > d + 1, ``"diagonal"``, or
-            ``"auto"`` for the first where it can be had and all particles see the same rows;
-            ``"none"`` takes φ as it is.
-        temperature: T: the law aimed at is the posterior to the power 1/T.
-        rows_per_particle: How many rows of the batch each particle sees, drawn for it alone; by
-            default all particles see all of them. The noise of batches of their own widens the cloud
-            by about 5 % in variance at the default step size; a batch that all share moves its mean.
-        start: From draws of the ``"prior"``, or from starting weights of the ``"network"``, a key for
-            each particle; those of a pretrained network are all the same.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
+        model: The model to train.
+        num_particles: Number J of samples of φ.
+        step_size: The step size h, a number or an Optax schedule. By default M / (10 N), and at most 1/d
+            if the preconditioner is diagonal, which is stable for every Gaussian posterior; ten epochs
+            are then one relaxation time. A cloud far from the posterior takes shorter steps. Without a
+            preconditioner the default is 0.1 / N, in the units of φ.
+        preconditioner: ``"covariance"`` of the cloud, which needs J > d + 1; ``"diagonal"``;
+            ``"auto"`` for the first if there are enough particles and all see the same rows, else the
+            second; or ``"none"``.
+        temperature: The temperature T; the target is the posterior to the power 1/T.
+        rows_per_particle: Number of rows of the batch that each particle sees, drawn separately; by
+            default all particles see all rows. The noise of separate rows widens the cloud by about 5 %
+            in variance at the default step size; a batch that all particles share moves its mean.
+        start: ``"prior"`` to start from draws from the prior, or ``"network"`` from initial weights of
+            the network, with a key per particle; those of a pretrained network are all equal.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_particles`` or ``rows_per_particle`` is not a whole number of at least 1;
-            ``temperature`` or ``step_size`` is not positive; ``preconditioner`` or ``start`` is none of
-            the above, or the covariance is asked for of too few particles.
+        ValueError: ``preconditioner`` is the covariance of too few particles.
 
     Example:
         >>> import partialbayes as pb
@@ -115,7 +113,7 @@ def particle_gradient_descent(
     _require_common(num_particles, rows_per_particle, start)
     if isinstance(temperature, int | float) and temperature == 0.0:
         raise ValueError(
-            "temperature must be positive: without noise the particles are no samples of a posterior "
+            "temperature must be positive: without noise the particles are not samples of a posterior "
             "but an ensemble; use particle_ensemble."
         )
     require_positive("temperature", temperature)
@@ -162,13 +160,7 @@ def particle_gradient_descent(
             {"loss": -ascent.log_densities.mean() / num_data},
         )
 
-    def posterior(state: ParticleGradientState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    def restart(state: ParticleGradientState, posterior: Posterior) -> ParticleGradientState:
-        return state._replace(psi=posterior.psi, particles=posterior.particles)
-
-    return Algorithm(model, init, step, posterior, restart=restart)
+    return Algorithm(model, init, step, posterior_of, restart=restart_at)
 
 
 class ParticleEnsembleState(NamedTuple):
@@ -189,26 +181,24 @@ def particle_ensemble(
     optimizer: optax.GradientTransformation | None = None,
     particle_optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train an ensemble whose members share ψ and have a φ each, every φ by its own gradient.
+    """Train an ensemble whose members share ψ, and each φ by its own gradient.
 
-    The mean of the members' losses is minimized, never the loss of their mean. There is no noise, so
-    members are no samples of the posterior: how far apart they are comes from their starts and their
-    batches. On a `rank_one` network, with factors, biases and head in φ, this is one network that
-    predicts like many.
+    The mean of the members' losses is minimized, not the loss of their mean. There is no noise, so
+    members are not samples of the posterior: they differ by their starts and their batches. On a
+    `rank_one` network, with factors, biases and head in φ, this is one network that predicts like many.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of members.
-        rows_per_particle: How many rows of the batch each member sees, drawn for it alone; by default
-            all members see all of them. Members with batches of their own differ more.
-        start: From starting weights of the ``"network"``, a key for each member, or from draws of the
-            ``"prior"``.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        particle_optimizer: Any Optax transformation, for the members' φ; Adam at 0.01 by default.
+        model: The model to train.
+        num_particles: Number J of members.
+        rows_per_particle: Number of rows of the batch that each member sees, drawn separately; by
+            default all members see all rows. Members with separate rows differ more.
+        start: ``"network"`` to start from initial weights of the network, with a key per member, or
+            ``"prior"`` from draws from the prior.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+        particle_optimizer: Optax transformation for the members' φ; Adam at 0.01 by default.
 
-    Raises:
-        ValueError: ``num_particles`` or ``rows_per_particle`` is not a whole number of at least 1, or
-            ``start`` is neither.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
@@ -244,19 +234,13 @@ def particle_ensemble(
             {"loss": -ascent.log_densities.mean() / num_data},
         )
 
-    def posterior(state: ParticleEnsembleState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    def restart(state: ParticleEnsembleState, posterior: Posterior) -> ParticleEnsembleState:
-        return state._replace(psi=posterior.psi, particles=posterior.particles)
-
-    return Algorithm(model, init, step, posterior, restart=restart)
+    return Algorithm(model, init, step, posterior_of, restart=restart_at)
 
 
 def start_particles(
     model: Model, key: PRNGKey, num_particles: int, start: Literal["prior", "network"]
 ) -> tuple[Psi, Particles]:
-    """Return a fresh ψ, and a cloud drawn from the prior or from the network's starting weights."""
+    """Return an initial ψ, and a cloud drawn from the prior or from the network's initial weights."""
     if start == "prior":
         return start_cloud(model, key, num_particles)
     key_psi, key_phi = jax.random.split(key)
@@ -273,7 +257,7 @@ def gradients(
     batch: Batch,
     rows_per_particle: int | None,
 ) -> tuple[Ascent, Scalar]:
-    """Return the gradients of all particles, and the share of the data that each of them saw."""
+    """Return the gradients of all particles, and the fraction of the data that each of them saw."""
     if rows_per_particle is None:
         return joint_gradient(model, values, psi, batch), 1.0 / batch.scale
     ascent = own_gradients(model, key, values, psi, batch, rows_per_particle)
@@ -288,7 +272,7 @@ def _by_covariance(
     rate: Scalar,
     temperature: Any,
 ) -> Float[Array, "particle dim"]:
-    """One step of affine invariant Langevin dynamics, shorter where the cloud is too wide."""
+    """Take a step of affine invariant Langevin dynamics, shorter if the cloud is too wide."""
     num_particles, dim = values.shape
     anomalies = values - values.mean(axis=0, keepdims=True)
     covariance = anomalies.T @ anomalies / num_particles
@@ -304,10 +288,10 @@ def _by_covariance(
     vector = jax.lax.fori_loop(0, POWER_ITERATIONS, iterate, start / jnp.linalg.norm(start))
     largest = jnp.linalg.norm(steepness.T @ (anomalies @ vector)) / temperature
     rate = rate / jnp.maximum(1.0, largest / 2.0)
-    # A hair's breadth of jitter: a cloud that has lost a direction still has a factor.
+    # A tiny jitter, so that a cloud that has lost a direction still has a factor.
     jitter = 1e-6 * jnp.diag(covariance) + 1e-30
     factor = jnp.linalg.cholesky(covariance + jnp.diag(jitter))
-    # The covariance has the temperature in it already, where the cloud has settled.
+    # The covariance of a settled cloud includes the temperature.
     drift = gradient @ covariance / temperature + (dim + 1) / num_particles * anomalies
     return values + rate * drift + jnp.sqrt(rate * (2.0 - rate)) * noise @ factor.T
 
@@ -315,7 +299,7 @@ def _by_covariance(
 def _shortened(
     gradient: Float[Array, "particle dim"], scale: Float[Array, " dim"], share: Scalar
 ) -> Float[Array, "particle dim"]:
-    """The gradients, none of them more than ten times as long as they usually are."""
+    """Limit each gradient to ten times its usual length."""
     length = jnp.sqrt((scale[None, :] * gradient**2).sum(axis=1, keepdims=True))
     usual = jnp.sqrt(gradient.shape[1] / share)
     return gradient * jnp.minimum(1.0, 10.0 * usual / jnp.maximum(length, 1e-30))
@@ -324,10 +308,10 @@ def _shortened(
 def fisher_information(
     model: Model, key: PRNGKey, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
 ) -> Float[Array, " dim"]:
-    """An unbiased estimate of the diagonal of the Fisher information of φ, at one of the particles.
+    """Estimate the diagonal of the Fisher information of φ without bias, at one of the particles.
 
-    The gradient of a batch whose targets are drawn from the model has mean zero, row by row, so the
-    square of their sum has the information of the batch for its mean.
+    The gradient of a batch whose targets are drawn from the model has mean zero, row by row, so the mean
+    of its square is the information of the batch.
     """
     key_particle, key_targets = jax.random.split(key)
     phi = values[jax.random.randint(key_particle, (), 0, values.shape[0])]
@@ -340,7 +324,7 @@ def fisher_information(
 
 
 def _step_size(given: Any, dim: int, preconditioner: str) -> Callable[..., Scalar]:
-    """``(steps, share of the data in a gradient, batch) -> h``."""
+    """Return ``(steps, fraction of the data in a gradient, batch) -> h``."""
     if given is not None or preconditioner == "none":
         rate = as_rate(given)
         return lambda steps, share, batch: rate(steps, batch)
@@ -360,7 +344,7 @@ def _choose(preconditioner: Any, num_particles: int, dim: int, batches_are_share
             f"not {num_particles}; use 'diagonal', or more particles."
         )
     if preconditioner == "auto":
-        # How much too wide a cloud is cannot be seen well through the noise of batches of their own.
+        # The noise of separate batches hides how much too wide a cloud is.
         return "covariance" if enough and batches_are_shared else "diagonal"
     return str(preconditioner)
 

@@ -1,17 +1,17 @@
-"""What a run passes on its way: the mixture over its own path, or the average along it.
+"""Use the path of a run: the mixture over its snapshots, or the average along it.
 
-Every c steps a snapshot of the posterior is kept, the last K − 1 of them. With the present one they are
-the members of a mixture
+Every c steps a snapshot of the posterior is taken, and the last K − 1 are kept. With the current one
+they are the members of a mixture
 
     p(y | x) = (1/K) Σ_k Σ_j w_kj p(y | x, φ_kj; ψ_k),
 
-an ensemble of one run, for no more gradients than the run takes. Each keeps about J/K particles, so a
-prediction costs what it did. The average along the path is instead one posterior,
+an ensemble from one run, without further gradients. Each member keeps about J/K particles, so the cost
+of a prediction does not change. The average along the path is instead one posterior,
 
     ψ̄ ← ψ̄ + a (ψ − ψ̄)        and φ̄_j ← φ̄_j + a (φ_j − φ̄_j),
 
-with a = max(1/n, 1 − decay) at the n-th step: the mean of all steps at first, of the last
-1 / (1 − decay) or so later.
+with a = max(1/n, 1 − decay) at the n-th step: the mean of all steps at first, and later of about the
+last 1 / (1 − decay).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from partialbayes.types import Algorithm, Batch, Info, Particles, Posterior, PRN
 
 
 class TrajectoryState(NamedTuple):
-    """The run, its last snapshots (a ring, the clouds thinned) and how many were taken."""
+    """The run, a ring of its last snapshots with thinned clouds, and the number of snapshots taken."""
 
     run: Any
     psi: Psi
@@ -43,26 +43,22 @@ class TrajectoryState(NamedTuple):
 def trajectory(
     algorithm: Algorithm, num_members: int = 8, *, every: int = 100, num_warmup: int = 0
 ) -> Algorithm:
-    """Predict by the mixture over a run's own path: its present posterior and earlier ones.
+    """Predict by the mixture over the path of a run: its current posterior and earlier ones.
 
-    Until there are enough snapshots the present posterior stands for the missing ones. A learning rate
-    that falls towards the end keeps the snapshots of the last steps near one another and good; a
-    constant one keeps them apart.
+    Until there are enough snapshots, the current posterior takes the place of missing ones. A learning
+    rate that decays toward the end keeps the last snapshots near one another and accurate; a constant
+    one keeps them apart.
 
     Args:
-        algorithm: Any training method, an ensemble too.
-        num_members: K, posteriors in the mixture. Each has the J particles of the method over K,
-            rounded up, drawn by weight; others at every snapshot.
-        every: Steps between snapshots.
-        num_warmup: Steps before the first may be taken.
+        algorithm: Any training method, including an ensemble.
+        num_members: Number K of posteriors in the mixture. Each has J/K of the J particles of the
+            method, rounded up, drawn by weight; different ones at every snapshot.
+        every: Number of steps between snapshots.
+        num_warmup: Number of steps before the first snapshot.
 
     Returns:
         A method whose posterior has a leading member axis on every leaf, as that of `ensemble`. A
-        second stage goes through the members; what the method cannot do is continue from a posterior.
-
-    Raises:
-        ValueError: ``num_members`` or ``every`` is not a whole number of at least 1, or ``num_warmup``
-            is negative.
+        second stage runs for each member. The method cannot continue from a posterior.
 
     Example:
         >>> import partialbayes as pb
@@ -74,7 +70,7 @@ def trajectory(
     require_delay("num_warmup", num_warmup)
 
     def present(run: Any, turn: Any) -> Posterior:
-        """What is kept of the run now; at every turn other particles, so that all have theirs."""
+        """Return a thinned snapshot of the run, at every turn of different particles."""
         posterior = algorithm.posterior(run)
         values, log_weights = posterior.particles
         each = -(-posterior.num_particles // num_members)
@@ -121,7 +117,7 @@ def trajectory(
 
 
 class AveragedState(NamedTuple):
-    """The run, and averages of its ψ and, where asked for, of its particles' positions."""
+    """The run, and the averages of its ψ and, if requested, of the positions of its particles."""
 
     run: Any
     psi: Psi
@@ -136,24 +132,22 @@ def averaged(
     num_warmup: int = 0,
     particles: bool | None = None,
 ) -> Algorithm:
-    """Return the average of ψ along the run, and of φ where a particle stays what it is.
+    """Average ψ along the run, and φ if each particle keeps its identity.
 
     An average has less of the noise of single batches than the last step, as if the learning rate had
-    fallen.
+    decayed.
 
     Args:
-        algorithm: Any training method, an ensemble too.
-        decay: What is kept of the average at each step; 0.99 averages the last hundred or so.
-        num_warmup: Steps before the average starts; until then it is the present state.
-        particles: Whether φ is averaged too, particle by particle. Right for `map_estimate` and
-            `particle_ensemble`, where each particle follows its own path; wrong where particles are
-            resampled or moved at random, whose average is no sample. By default where there is one.
+        algorithm: Any training method, including an ensemble.
+        decay: The factor of the average at each step; 0.99 averages about the last hundred steps.
+        num_warmup: Number of steps before the average starts; until then it is the current state.
+        particles: Whether to average φ too, particle by particle. This is right for `map_estimate` and
+            `particle_ensemble`, where each particle follows its own path. It is wrong if particles are
+            resampled or moved at random, because their average is not a sample. By default only if there
+            is one particle.
 
     Returns:
         The method, with a posterior of the same shape.
-
-    Raises:
-        ValueError: ``decay`` is not within (0, 1), or ``num_warmup`` is negative.
 
     Example:
         >>> import partialbayes as pb
@@ -164,14 +158,14 @@ def averaged(
     require_delay("num_warmup", num_warmup)
 
     def both(run: Any) -> tuple[Psi, Any]:
-        """What is averaged, now."""
+        """Return the values to average."""
         posterior = algorithm.posterior(run)
         with_phi = posterior.num_particles == 1 if particles is None else particles
         return posterior.psi, posterior.particles.values if with_phi else ()
 
     def init(key: PRNGKey) -> AveragedState:
         run = algorithm.init(key)
-        # Copies: `fit` gives the state's memory away, and nothing may be in it twice.
+        # Copies: `fit` donates the memory of the state, so no array may be in it twice.
         psi, values = jax.tree.map(jnp.copy, both(run))
         return AveragedState(run, psi, values, jnp.zeros((), jnp.int32))
 

@@ -23,20 +23,9 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from partialbayes._utils.checks import require_positive, require_positive_int
-from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
+from partialbayes.algorithms._common import ascend, default_optimizer, posterior_of, start_cloud
 from partialbayes.feynman_kac._gradients import one_pass
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Phi,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Scalar,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Phi, PRNGKey, Psi, Scalar
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 
@@ -75,7 +64,6 @@ def poisson_ohsmc(
         The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``log_c`` or ``intensity`` is not positive, or a count is not a positive integer.
         TrainingDivergedError: In `fit`: ``log_c`` is too small; the message names the amount.
 
     Example:
@@ -117,10 +105,7 @@ def poisson_ohsmc(
         }
         return PoissonOhsmcState(new_psi, optimizer_state, particles), info
 
-    def posterior(state: PoissonOhsmcState) -> Posterior:
-        return Posterior(state.psi, state.particles)
-
-    return Algorithm(model, init, step, posterior)
+    return Algorithm(model, init, step, posterior_of)
 
 
 class PoissonEstimates(NamedTuple):

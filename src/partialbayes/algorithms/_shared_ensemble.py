@@ -1,10 +1,10 @@
-"""Members that share ψ: each has a φ and rows of its own.
+"""Members that share ψ: each has its own φ and its own rows.
 
     ℓ = (1/J) Σ_j mean over batch_j of −log p(y | x, φ_j; ψ)
 
-is minimized, the mean of the members' losses and never the loss of their mean: ψ follows the average
-gradient, each φ_j its own. The batch is cut into J parts, so a step costs what one network would.
-The posterior is that of averaged weights, θ̄ ← a θ̄ + (1 − a) θ, in ψ and φ alike.
+is minimized, the mean of the members' losses and not the loss of their mean: ψ follows the average
+gradient, each φ_j its own. The batch is cut into J parts, so a step costs as much as one network.
+The posterior has averaged weights, θ̄ ← a θ̄ + (1 − a) θ, for both ψ and φ.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from partialbayes.weights import uniform_log_weights
 
 
 class Members(NamedTuple):
-    """A φ for each member, and ψ; in the order of `Params`, which is what the optimizer sees."""
+    """A φ for each member, and ψ, in the order of `Params`, which the optimizer sees."""
 
     values: Float[Array, "particle dim"]
     psi: Psi
 
 
 class SharedEnsembleState(NamedTuple):
-    """The members, their running average, how many steps it has had, and the optimizer."""
+    """The members, their running average, its number of steps, and the optimizer."""
 
     members: Members
     average: Members
@@ -47,19 +47,21 @@ def shared_ensemble(
 ) -> Algorithm:
     """Train J points of φ with one ψ, each on its own part of every batch.
 
-    Every member starts from initial weights of its own, so the network should draw them at random.
-    With `table_mlp` and its factors and head as φ this is an ensemble for little more than the price
+    Every member starts from its own initial weights, so the network should draw them at random.
+    With `table_mlp` and its factors and head as φ, this is an ensemble for little more than the cost
     of one network. The prior of φ is not used; let the optimizer decay the weights.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of members; at least as many rows go into a batch.
-        optimizer: Any Optax transformation, for ψ and φ alike; Adam at 0.01 by default.
-        averaging: a of the running average of the weights, 0 for none.
+        model: The model to train.
+        num_particles: Number J of members; a batch must have at least as many rows.
+        optimizer: Optax transformation for both ψ and φ; Adam at 0.01 by default.
+        averaging: The factor a of the running average of the weights; 0 for no average.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1, ``averaging`` is not in
-            [0, 1); or, from `fit`, a batch has fewer rows than there are members.
+        ValueError: In `fit`: a batch has fewer rows than there are members.
 
     Example:
         >>> import partialbayes as pb
@@ -91,11 +93,11 @@ def shared_ensemble(
             return jax.vmap(one)(members.values, parts).mean()
 
         value, gradient = jax.value_and_grad(loss)(state.members)
-        # The mean over members is divided by J, and a φ is part of one term alone.
+        # The mean over members is divided by J, but each φ enters only one term.
         gradient = gradient._replace(values=num_particles * gradient.values)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.members)
         members: Members = optax.apply_updates(state.members, updates)
-        # Early averages are over few steps, or the start would weigh on them for long.
+        # Early averages are over few steps; otherwise the start would influence them for long.
         kept = jnp.minimum(averaging, (1.0 + state.steps) / (10.0 + state.steps))
         average = jax.tree.map(
             lambda old, new: old + (1.0 - kept).astype(old.dtype) * (new - old), state.average, members
@@ -115,7 +117,7 @@ def shared_ensemble(
 
 
 def _divide(batch: Batch, parts: int) -> Batch:
-    """The rows of a batch in as many parts, on a leading axis; rows that are left over are left out."""
+    """Divide the rows of a batch into parts, on a leading axis; remaining rows are left out."""
     rows = batch.mask.shape[0]
     each = rows // parts
     if each == 0:

@@ -1,18 +1,18 @@
-"""Sequential Monte Carlo on the whole data (Algorithm 1 of the paper), or on minibatches (Algorithm 2).
+"""Sequential Monte Carlo on all the data (Algorithm 1 of the paper), or on minibatches (Algorithm 2).
 
-Every iteration starts cold, with draws from the prior, and lets the data in block by block:
+Every iteration starts with draws from the prior, and adds the data block by block:
 
     for t = 1 … T:  resample, move leaving p(φ | y_{1:t−1}; ψ) invariant, reweight by p(y_t | φ; ψ)
     ascend          ψ ← optimizer(ψ, Σ_j w_j ∇_ψ log p(φ_j, y_1:N; ψ))
 
 The last line is Fisher's identity for ∇_ψ log p(y_1:N; ψ), on the final weighted particles. SGSMC
-does the same on a fresh minibatch S of M rows at each iteration:
+does the same on a new minibatch S of M rows at each iteration:
 
     sample      w_j, φ_j for p(φ | y_S; ψ), by sequential Monte Carlo from the prior
     ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(φ_j, y_S; ψ))
 
 The kernel sees a growing prefix of the batch through the exponents of `partialbayes.annealing`,
-zeros and ones; rows not yet in are not evaluated, masked rows count for nothing.
+zeros and ones. Rows not yet added are not evaluated, and masked rows have no effect.
 """
 
 from __future__ import annotations
@@ -33,21 +33,11 @@ from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified, when_ess_below
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Kernel,
-    Model,
-    Posterior,
-    PRNGKey,
-    Psi,
-    Resampler,
-)
+from partialbayes.types import Algorithm, Batch, Info, Kernel, Model, Posterior, PRNGKey, Psi, Resampler
 
 
 class SmcState(NamedTuple):
-    """ψ with its optimizer, the kernel's memory, and the last sample with the ψ it is for."""
+    """ψ with its optimizer, the kernel's memory, and the last sample with its own ψ."""
 
     psi: Psi
     optimizer: optax.OptState
@@ -65,30 +55,33 @@ def smc(
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,
 ) -> Algorithm:
-    """Train ψ by the gradient of the log-evidence, sampling the posterior anew at every step.
+    """Train ψ by the gradient of the log-evidence, with a new sample of the posterior at every step.
 
-    It takes all the data at each step (``fit(..., batch_size=None)``), and `fit` refuses batches: for
-    those there is `sgsmc`. The posterior it returns is the last sample together with the ψ it was drawn
-    for.
+    The method needs all the data at each step (``fit(..., batch_size=None)``), and `fit` refuses
+    batches; use `sgsmc` for those. The posterior it returns is the last sample together with the ψ it
+    was drawn for.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of samples of φ; by default twenty for each random weight, at least
-            1000 and at most 10,000.
-        schedule: How the data come in: `blocks`, `geometric_blocks` or `tempering`, taken as it is; with
-            a kernel that does not adapt itself the evidence is then unbiased. By default the blocks
-            double, and each comes in by as many powers as keep half of the effective sample size.
-        kernel: How particles move before each step, leaving their present target invariant;
-            `adapted_hamiltonian` by default.
-        resample: Stratified when the ESS falls below 0.7 J, by default.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
-            all of them by default. Unbiased; the backward pass then costs K instead of J.
+        model: The model to train.
+        num_particles: Number J of samples of φ; by default twenty per random weight, at least 1000 and
+            at most 10,000.
+        schedule: The order in which data are added: `blocks`, `geometric_blocks` or `tempering`. It is
+            used without changes, so with a kernel that does not adapt itself the evidence is unbiased.
+            By default the blocks double, and each is added by as many powers as keep half of the
+            effective sample size.
+        kernel: Kernel that moves the particles before each step and leaves their current target
+            invariant; `adapted_hamiltonian` by default.
+        resample: Resampling scheme; by default stratified when the ESS falls below 0.7 J.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+        gradient_particles: Number K of particles, drawn by weight, for the gradient of ψ; all by
+            default. The gradient stays unbiased, and the backward pass costs K instead of J.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
-            1; or the kernel does not leave its target invariant, as `random_walk` and `forgetting`
-            do not.
+        ValueError: The kernel does not leave its target invariant, as `random_walk` and `forgetting` do
+            not.
 
     Example:
         >>> import partialbayes as pb
@@ -97,7 +90,7 @@ def smc(
     """
     num_particles = enough_particles(model.split.dim) if num_particles is None else num_particles
     require_positive_int("num_particles", num_particles, "for example num_particles=1000.")
-    # A path that is given is taken as it is; along it the evidence is unbiased.
+    # A given path is used without changes, so that the evidence along it is unbiased.
     target_ess = 0.5 if schedule is None else None
     schedule = geometric_blocks() if schedule is None else schedule
     kernel = adapted_hamiltonian() if kernel is None else kernel
@@ -131,7 +124,7 @@ def smc(
             lambda leaf: batch.scale * leaf, gradient(jnp.exp(cloud.particles.log_weights))
         )
         new_psi, optimizer_state = ascend(optimizer, ascent, state.optimizer, psi)
-        # The first step only weighs; where it is the only one, nothing is rejected.
+        # The first step only weights, without a move.
         acceptance = record.acceptance[1:] if record.acceptance.shape[0] > 1 else record.acceptance
         info = {
             "loss": -cloud.log_evidence / batch.mask.sum(),
@@ -164,30 +157,31 @@ def sgsmc(
 ) -> Algorithm:
     """Train ψ on minibatches, each with its own sequential Monte Carlo from the prior.
 
-    The particles it ends with are a sample given the *last minibatch* only, wider than the
-    posterior of all the data. Follow it by `refine`, which samples that at the ψ found here.
+    The final particles are a sample given the *last minibatch* only, wider than the posterior of all the
+    data. Follow it by `refine`, which samples that posterior at the ψ found here.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of samples of φ; by default twenty for each random weight, at least
-            1000 and at most 10,000.
-        schedule: How a minibatch comes in, as in `smc`; Algorithm 2 of the paper has ``blocks(1)``.
-        kernel: How particles move before each step, leaving their present target invariant;
-            `adapted_hamiltonian` by default.
-        resample: Stratified when the ESS falls below 0.7 J, by default.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
-            all of them by default.
+        model: The model to train.
+        num_particles: Number J of samples of φ; by default twenty per random weight, at least 1000 and
+            at most 10,000.
+        schedule: The order in which the rows of a minibatch are added; see `smc`. Algorithm 2 of the
+            paper uses ``blocks(1)``.
+        kernel: Kernel that moves the particles before each step and leaves their current target
+            invariant; `adapted_hamiltonian` by default.
+        resample: Resampling scheme; by default stratified when the ESS falls below 0.7 J.
+        optimizer: Optax transformation for ψ; Adam at 0.01 by default.
+        gradient_particles: Number K of particles, drawn by weight, for the gradient of ψ; all by
+            default.
 
-    Raises:
-        ValueError: As in `smc`.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.sgsmc(model, num_particles=100)
     """
-    # The scale N/M travels in the batch, so the step is that of `smc`.
+    # The scale N/M is in the batch, so the step is that of `smc`.
     whole = smc(
         model,
         num_particles=num_particles,

@@ -21,16 +21,7 @@ from jaxtyping import Array, Float
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import ascend, default_optimizer, start_cloud
 from partialbayes.feynman_kac._gradients import joint_gradient
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Psi,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Particles, Posterior, PRNGKey, Psi
 from partialbayes.weights import uniform_log_weights
 
 
@@ -61,9 +52,6 @@ def svgd(
 
     Returns:
         The algorithm, to pass to `fit`.
-
-    Raises:
-        ValueError: ``num_particles`` is below 2.
 
     Example:
         >>> import partialbayes as pb

@@ -1,6 +1,6 @@
 """Stochastic weight averaging, Gaussian (SWAG): a normal law from the moments of a trajectory.
 
-Plain MAP training for a while, then every c steps a snapshot θ = (φ, ψ) updates
+After a time of plain MAP training, every c steps a snapshot θ = (φ, ψ) updates
 
     mean       m ← running mean of the snapshots
     variance   s ← running variance of each weight (Welford, so that it is never negative)
@@ -10,8 +10,8 @@ and the law of the weights is N(m, ½ diag(s) + D Dᵀ / (2 (K − 1))), sampled
 
     θ = m + diag(s)^{1/2} z₁ / √2 + D z₂ / √(2 (K − 1)),     z₁, z₂ standard normal,
 
-or N(m, diag(s)) without columns. Its width is that of the optimizer's wandering, which depends on
-rate and batch size: it is not the posterior's.
+or N(m, diag(s)) without columns. Its width is that of the optimizer's fluctuations, which depend on
+learning rate and batch size; it is not that of the posterior.
 """
 
 from __future__ import annotations
@@ -28,16 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.algorithms._common import is_due, require_delay
 from partialbayes.algorithms._map import MapState, map_estimate
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    Info,
-    Model,
-    Params,
-    Particles,
-    Posterior,
-    PRNGKey,
-)
+from partialbayes.types import Algorithm, Batch, Info, Model, Params, Particles, Posterior, PRNGKey
 from partialbayes.weights import uniform_log_weights, weighted_mean
 
 
@@ -45,13 +36,13 @@ class SwagState(NamedTuple):
     """The trajectory and its moments.
 
     Attributes:
-        trajectory: MAP training.
-        steps: Steps done.
-        collected: Snapshots taken.
+        trajectory: The state of MAP training.
+        steps: Number of steps done.
+        collected: Number of snapshots taken.
         mean: Mean of the snapshots.
-        squares: Σ (θ − m)² over the snapshots, of the weights that are sampled, as one vector.
+        squares: Σ (θ − m)² over the snapshots, of the sampled weights, as one vector.
         columns: The last deviations of those weights, D transposed.
-        seed: What the samples are drawn from, the same at every look.
+        seed: The seed of the samples, so that a state always gives the same ones.
     """
 
     trajectory: MapState
@@ -73,26 +64,25 @@ def swag(
     sample_psi: bool = False,
     optimizer: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-    """Train as MAP, then fit a normal law to where the optimizer goes.
+    """Train as MAP, then fit a normal law to the path of the optimizer.
 
-    Before the first snapshot the posterior is the current point. So where `fit` scores validation
-    data, it may return a point of the warm-up if no later posterior does better.
+    Before the first snapshot the posterior is the current point. If `fit` scores validation data, it may
+    therefore return a point of the warm-up if no later posterior does better.
 
     Args:
-        model: What to train.
-        num_particles: How many samples the posterior holds.
-        rank: K, the number of columns of the low-rank part; 0 for a diagonal covariance.
-        num_warmup: Steps of plain training before averaging begins.
-        every: Steps between snapshots.
-        sample_psi: If false, ψ is at its average and φ has the marginal law of the weights: the
+        model: The model to train.
+        num_particles: Number of samples in the posterior.
+        rank: Number K of columns of the low-rank part; 0 for a diagonal covariance.
+        num_warmup: Number of steps of plain training before averaging begins.
+        every: Number of steps between snapshots.
+        sample_psi: If false, ψ is its average and φ has the marginal law of the weights: the
             posterior has ``num_particles`` particles. If true, all weights are sampled together:
             ``num_particles`` members with their own ψ, of one particle each.
-        optimizer: Any Optax transformation, for the whole run; Adam at 0.01 by default. A
-            schedule may give warm-up and averaging different rates.
+        optimizer: Optax transformation for the whole run; Adam at 0.01 by default. A schedule may give
+            warm-up and averaging different rates.
 
-    Raises:
-        ValueError: ``rank`` is 1 or negative, ``num_particles`` or ``every`` is not a whole number
-            of at least 1, or ``num_warmup`` is negative.
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Example:
         >>> import partialbayes as pb
@@ -109,7 +99,7 @@ def swag(
     training = map_estimate(model, optimizer=optimizer)
 
     def flatten(params: Params) -> Float[Array, " weight"]:
-        """The weights that are sampled, as one vector."""
+        """Return the weights that are sampled, as one vector."""
         return ravel_pytree(params)[0] if sample_psi else params.phi
 
     def init(key: PRNGKey) -> SwagState:
@@ -135,15 +125,13 @@ def swag(
         return state, info | {"snapshots": state.collected.astype(info["loss"].dtype)}
 
     def collect(state: SwagState, due: Bool[Array, ""]) -> SwagState:
-        """Take the current point into the moments, where due."""
+        """Add the current point to the moments, if due."""
         params = state.trajectory.params
         collected = state.collected + due
         number = jnp.maximum(collected, 1)
         deviation = jax.tree.map(jnp.subtract, params, state.mean)
         mean = jax.tree.map(
-            lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0),
-            state.mean,
-            deviation,
+            lambda mean, deviation: mean + jnp.where(due, deviation / number, 0.0), state.mean, deviation
         )
         # (θ − old mean)(θ − new mean) = (θ − old mean)² (n − 1)/n, which rounding cannot make negative.
         growth = jnp.square(flatten(deviation)) * (number - 1) / number
@@ -156,8 +144,8 @@ def swag(
         return state._replace(collected=collected, mean=mean, squares=squares, columns=columns)
 
     def draw(state: SwagState, center: Float[Array, " weight"]) -> Float[Array, "sample weight"]:
-        """Samples of the weights; all at the center where there are no moments yet."""
-        # The seed is wrapped afresh: a look at the state changes nothing and always gives the same.
+        """Draw weights; all are at the center while there are no moments."""
+        # The key is made from the seed each time, so that a state always gives the same samples.
         key = jax.random.wrap_key_data(state.seed, impl="threefry2x32")
         key_diagonal, key_columns = jax.random.split(key)
         shape = (num_particles, *center.shape)
@@ -185,7 +173,7 @@ def swag(
 
     def restart(state: SwagState, posterior: Posterior) -> SwagState:
         psi, particles = posterior
-        if posterior.is_ensemble:  # as it leaves one itself where ψ is sampled too
+        if posterior.is_ensemble:  # for example one of `swag` itself with `sample_psi`
             weights = jnp.exp(particles.log_weights)
             psi = jax.tree.map(lambda leaf: jnp.tensordot(weights.sum(axis=1), leaf, 1), psi)
             particles = Particles(

@@ -111,10 +111,6 @@ def mean_field_vb(
     Returns:
         The algorithm, to pass to `fit`.
 
-    Raises:
-        ValueError: ``num_samples`` or ``num_particles`` is not a positive integer, or ``initial_scale``
-            is not positive.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 20, 1]), "layers/0/*", pb.gaussian())
@@ -143,10 +139,6 @@ def full_rank_vb(
 
     Returns:
         The algorithm, to pass to `fit`.
-
-    Raises:
-        ValueError: ``num_samples`` or ``num_particles`` is not a positive integer, or ``initial_scale``
-            is not positive.
 
     Example:
         >>> import partialbayes as pb

@@ -1,9 +1,9 @@
-"""A prior for ψ: what nothing else holds back, the deterministic weights of the network.
+"""A prior for ψ, the deterministic weights of the network.
 
     ψ_i ~ N(0, s² / fan-in) for the weights of kernels, N(0, s²) for biases and other vectors.
 
-Its gradient −ψ_i / variance_i joins that of the data before the optimizer sees it, so any optimizer
-finds a maximum of the posterior of ψ. Noise and scales of priors, which are in ψ too, are left alone.
+Its gradient −ψ_i / variance_i is added to that of the data before the optimizer, so any optimizer
+finds a maximum of the posterior of ψ. Noise and scales of priors, which are also in ψ, do not change.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ def weight_prior(
 ) -> optax.GradientTransformationExtraArgs:
     """Add the gradient of a normal prior of ψ, for ``optax.chain`` in front of an optimizer.
 
-    Weight decay with a meaning: it weighs against all N rows of the data, whatever the learning rate.
+    Unlike weight decay it has a fixed weight against all N rows of the data, for any learning rate.
 
     Args:
         model: The model to be trained.
-        scale: s, the standard deviation of a bias, and of a kernel's weight times √fan-in. With 1 a
-            layer keeps the size of what goes through it.
+        scale: The standard deviation s of a bias, and of a kernel's weight times √fan-in. With 1 a
+            layer keeps the size of its inputs.
 
-    Raises:
-        ValueError: ``scale`` is not positive.
-        TypeError: ``model`` is not a `Model`.
+    Returns:
+        The Optax transformation.
 
     Example:
         >>> import optax, partialbayes as pb
@@ -58,7 +57,7 @@ def weight_prior(
     def update(updates: Tree, state: Any, params: Any = None, **_: Any) -> tuple[Tree, Any]:
         if params is None:
             raise ValueError("weight_prior needs the parameters: call update(gradient, state, params).")
-        # A method may train φ along with ψ: it is ψ that this is a prior of, wherever it is.
+        # A method may train φ together with ψ; the prior applies only to ψ.
         changed: Tree = jax.tree.map(
             with_prior, updates, params, is_leaf=lambda node: isinstance(node, Psi)
         )

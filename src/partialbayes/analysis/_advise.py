@@ -121,10 +121,7 @@ def advise(
         The comparison, which prints as a Markdown table, with the recommended candidate.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
-        ValueError: ``num_particles`` or an entry of ``top`` is not a positive integer, ``beside`` has an
-            unknown name, the prior has learned scales, or the data do not match the network or the
-            likelihood.
+        ValueError: The prior has learned scales.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -380,12 +377,6 @@ class Candidate(NamedTuple):
         evidence_error: Standard error of ``log_evidence``, from the ancestry of its run.
         seconds: Time in seconds: the share of training, and drawing the particles again.
         network: The network to use with ``subset``, if it is not the given one.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> biases = pb.subsets.biases()
-        >>> pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0).dim
-        31
     """
 
     name: str
@@ -408,13 +399,6 @@ class SubsetComparison(NamedTuple):
         rows: Every candidate, best NLPD first, including MAP.
         recommended: The candidate with the fewest weights whose NLPD is within one standard error of the
             best, for differences row by row.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> biases = pb.subsets.biases()
-        >>> row = pb.analysis.Candidate("biases", biases, 31, 1.2, 0.1, 0.0, 0.0, -99.0, 0.2, 3.0)
-        >>> pb.analysis.SubsetComparison((row,), row).recommended.name
-        'biases'
     """
 
     rows: tuple[Candidate, ...]

@@ -21,7 +21,8 @@ from partialbayes.model._batch import as_batch
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import as_posterior
 from partialbayes.resampling import stratified_indices
-from partialbayes.types import Batch, ChainReport, Chunks, Fit, Model, Posterior, PRNGKey, Seed
+from partialbayes.results import ChainReport, Fit
+from partialbayes.types import Batch, Chunks, Model, Posterior, PRNGKey, Seed
 
 
 def to_arviz(
@@ -51,16 +52,14 @@ def to_arviz(
         path with dots. The group sample_stats has the ``particle`` and ``weight`` of each draw.
 
     Raises:
-        ValueError: ``num_draws`` is not a positive integer, or the data do not match the model.
         ImportError: ArviZ is not installed.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> draws = pb.to_arviz(model, posterior, (x, x))
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> draws = pb.to_arviz(model, trained, (x, x))
         >>> draws.posterior["layers.0.kernel"].shape
         (1, 10, 1, 5)
     """
@@ -85,10 +84,7 @@ def to_arviz(
     num_chains, num_draws = flat.shape
     values = posterior.particles.values
     phi = np.asarray(values).reshape(-1, values.shape[-1])[flat]
-    stats = {
-        "particle": flat % posterior.num_particles,
-        "weight": np.asarray(weights)[flat],
-    }
+    stats = {"particle": flat % posterior.num_particles, "weight": np.asarray(weights)[flat]}
     if posterior.is_ensemble:
         stats["member"] = flat // posterior.num_particles
     groups: dict[str, dict[str, Any]] = {"posterior": _name_variables(model, phi), "sample_stats": stats}

@@ -1,9 +1,9 @@
-"""Samples of the posterior of φ at a fixed ψ, after any trainer, with the evidence.
+"""Sample the posterior of φ at a fixed ψ, after any trainer, with the evidence.
 
-Sequential Monte Carlo by tempering from the prior to p(φ | y_1:N; ψ̂): consistent as the number of
-particles grows, with the evidence log p(y_1:N; ψ̂) and its error. What comes before the stochastic
-weights in the network is computed once. Set against the particles the trainer left, it says how
-far those were off.
+The method is sequential Monte Carlo by tempering from the prior to p(φ | y_1:N; ψ̂). It is consistent as
+the number of particles grows, and estimates the evidence log p(y_1:N; ψ̂) with its error. Layers before
+the stochastic weights are computed once. The comparison with the trainer's particles shows how far
+those were off.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _sampler = lru_cache(maxsize=16)(tempered_smc)
 
 
 class Discrepancy(NamedTuple):
-    """How far the particles that `refine` was given were off.
+    """The error of the particles that `refine` was given.
 
     Attributes:
         mean: Root mean square difference of the predictive means.
         largest_mean: The largest difference of the predictive means.
         variance: Root mean square difference of the predictive variances.
-        nlpd_gain: Held-out NLPD of the particles given, less that of the refined ones: positive where
+        nlpd_gain: Held-out NLPD of the given particles minus that of the refined ones: positive if
             refining helped. None without held-out data.
     """
 
@@ -49,21 +49,16 @@ class Discrepancy(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """Samples of the posterior of φ at ψ̂, and what is known about it.
+    """Samples of the posterior of φ at ψ̂, with the evidence and diagnostics.
 
     Attributes:
-        posterior: ψ̂ as it was, with new particles.
+        posterior: ψ̂, unchanged, with new particles.
         log_evidence: log Ẑ, an estimate of log p(y_1:N; ψ̂).
-        standard_error: Of log Ẑ, from the ancestry of this run.
-        temperatures: The path taken, ending at 1.
+        standard_error: The standard error of log Ẑ, from the ancestry of this run.
+        temperatures: The path, ending at 1.
         ess: Effective sample size on reaching each temperature.
-        acceptance: Of the moves at each temperature.
-        discrepancy: How far the particles given were off.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.analysis.Refined._fields[:3]  # of refined = pb.refine(...)
-        ('posterior', 'log_evidence', 'standard_error')
+        acceptance: Mean acceptance of the moves at each temperature.
+        discrepancy: The error of the given particles.
     """
 
     posterior: Posterior
@@ -90,34 +85,39 @@ def refine(
     key: Seed = 0,
     mesh: Mesh | None = None,
 ) -> Refined:
-    """Sample p(φ | data; ψ̂), and say how far the particles of ``posterior`` were from it.
+    """Sample p(φ | data; ψ̂), and measure how far the particles of ``posterior`` were from it.
 
-    The temperatures are chosen as it goes, each step as long as the ESS allows, and so are the moves.
-    That makes Ẑ biased by an amount of order 1/J; for an unbiased one pass the ``temperatures`` of one
-    run to a second run with another key and a kernel that does not adapt itself. With ten particles for
-    each random weight (105 weights, linear-Gaussian) log Ẑ came out 0.5 too low, twice its reported
-    standard error; with twenty, the default, it was right.
+    Temperatures and moves are chosen during the run, with each step as long as the ESS allows. This
+    makes Ẑ biased by an amount of order 1/J; for an unbiased estimate pass the ``temperatures`` of one
+    run to a second run with a different key and a kernel that does not adapt itself. With ten particles
+    per random weight (105 weights, linear-Gaussian) log Ẑ was 0.5 too low, twice its reported standard
+    error; with twenty, the default, it was right.
 
     Args:
         model: The model that was trained.
-        posterior: From `fit`. Its ψ is kept; its particles serve for the comparison only.
+        posterior: The posterior, from `fit`. Its ψ is kept; its particles are used only for the
+            comparison.
         data: A pair ``(inputs, targets)``: all the data to condition on.
-        num_particles: J; by default twenty for each random weight, at least 1000 and at most 10,000,
-            rounded up to what ``waste_free`` and ``mesh`` divide.
-        kernel: Leaves each target invariant; `adapted_hamiltonian` by default. For a likelihood
-            without gradients use ``adapted_metropolis(num_steps=...)``.
-        target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
-        waste_free: Keep every state of chains of this length, which must divide J; by default
-            only the last state of each move is kept.
-        temperatures: A fixed path instead, ending at 1.
-        max_steps: How many steps an adaptive path may take.
+        num_particles: Number J of particles; by default twenty per random weight, at least 1000 and at
+            most 10,000, rounded up to what ``waste_free`` and ``mesh`` divide.
+        kernel: A kernel that leaves each target invariant; `adapted_hamiltonian` by default. For a
+            likelihood without gradients use ``adapted_metropolis(num_steps=...)``.
+        target_ess: Fraction of J to which the ESS may fall at each step, in (0, 1).
+        waste_free: Length of the chains of which every state is kept; it must divide J. By default only
+            the last state of each move is kept.
+        temperatures: A fixed path, ending at 1.
+        max_steps: The most steps of an adaptive path.
         validation: A pair like ``data`` to compare on; the training inputs by default.
-        key: A ``jax.random.key`` or a whole number to make one from.
+        key: A ``jax.random.key``, or an integer to make one from.
         mesh: Devices to divide the work over, as `parallel.mesh` makes them: the particles over its axis
-            ``particle``, which must divide their number, and the rows over ``data``, where it does.
+            ``particle``, whose size must divide their number, and the rows over ``data`` if its size
+            does.
+
+    Returns:
+        The new posterior, the evidence, and the comparison.
 
     Raises:
-        StalledError: The path did not get to the posterior in ``max_steps``.
+        StalledError: The path did not reach the posterior in ``max_steps``.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -130,8 +130,8 @@ def refine(
     """
     if posterior.is_ensemble:
         raise ValueError(
-            "posterior is an ensemble, and each of its members has a posterior of its own; train "
-            "by two_stage(ensemble(...), tempered_smc(...)) instead."
+            "posterior is an ensemble, whose members have separate posteriors; train by "
+            "two_stage(ensemble(...), tempered_smc(...)) instead."
         )
     inputs = as_batch(model, data, "data").inputs
     if validation is not None:
@@ -149,7 +149,7 @@ def refine(
         temperatures=None if temperatures is None else tuple(map(float, temperatures)),
         max_steps=max_steps,
     )
-    # First, because it may refuse the likelihood.
+    # First, because it raises an error for some likelihoods.
     before = mixture.moments(model, posterior, inputs, Chunks())
     refined, report = second_stage(sampler, model, posterior, data, key=key, mesh=mesh)
 

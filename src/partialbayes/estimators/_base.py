@@ -46,8 +46,9 @@ from partialbayes.prediction._input_scale import InputScale, standardize
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
+from partialbayes.results import Fit, History
 from partialbayes.training._fit import fit
-from partialbayes.types import Algorithm, Batch, Fit, History, Posterior
+from partialbayes.types import Algorithm, Batch, Posterior
 
 _STEPS = 2000  # of a fit by another method, unless max_iter is given
 _BATCH = 32  # by another method, as these:

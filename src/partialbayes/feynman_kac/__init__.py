@@ -1,4 +1,4 @@
-"""The Feynman–Kac model of a cloud: its SMC sampler, evidence, and the gradient of a whole batch.
+"""The Feynman–Kac model of a cloud: its SMC sampler, evidence, and the gradient of a batch.
 
 It may import `model` and what is below it, `weights`, `resampling` and `annealing`.
 """

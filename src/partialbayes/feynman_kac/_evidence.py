@@ -1,27 +1,26 @@
-"""The evidence log Ẑ and how far it may be off.
+"""The evidence log Ẑ and its standard error.
 
-**From one run, by its ancestry.** Say that each of N independent draws founds a family, let A_k be
-the total weight of family k, and S = Σ_k A_k² the chance that two particles drawn by weight are
-kin. Lee and Whiteley (2018) estimate the variance of Ẑ/Z, and so that of log Ẑ, by
+**From one run, by its ancestry.** Let each of N independent draws found a family, A_k be the total
+weight of family k, and S = Σ_k A_k² the probability that two particles drawn by weight are of one
+family. Lee and Whiteley (2018) estimate the variance of Ẑ/Z, and so that of log Ẑ, by
 
     V = 1 − (N/(N−1))^{m+1} (1 − S)
 
-after m rounds of multinomial resampling. The power undoes the kinship that resampling makes
-by itself: each round takes 1 − S to (1 − 1/N)(1 − S) on average. Other schemes make less of it, and
-resampling only when the ESS falls makes none where it does nothing, so here each round is undone
-by what it did make,
+after m rounds of multinomial resampling. The power corrects for the kinship that resampling itself
+creates: each round multiplies 1 − S by 1 − 1/N on average. Other schemes create less, and resampling
+that is skipped creates none. So each round is corrected by the kinship it did create,
 
-    1 − V = N/(N−1) · Π_rounds (1 − S before) / (1 − S after) · (1 − S at the end),
+    1 − V = N/(N−1) · Π_rounds (1 − S before) / (1 − S after) · (1 − S at the end).
 
-which is the same estimate for multinomial resampling, to first order in 1/N, and is right also where
-families keep their share exactly, as under stratified resampling they almost do: it is then the
+For multinomial resampling this is the same estimate, to first order in 1/N. It is also right if
+families keep their weight exactly, as they almost do under stratified resampling: it is then the
 sample variance of N independent families. Without any resampling both are exactly the sample
-variance of the mean importance weight. V cannot exceed one: near that, all particles descend from
-a few, and more of them are needed. A resampler that mixes particles (optimal transport) has no
-ancestry, and V means nothing there.
+variance of the mean importance weight. V cannot exceed one. Near one, all particles descend from
+a few, and more particles are needed. A resampler that mixes particles (optimal transport) has no
+ancestry, and V has no meaning.
 
-**From R independent runs.** Z̄ = (1/R) Σ_r Ẑ_r, with the standard error of the mean. This one needs
-no ancestry, and also sees the error of an adaptive scheme.
+**From R independent runs.** Z̄ = (1/R) Σ_r Ẑ_r, with the standard error of the mean. This estimate
+needs no ancestry, and includes the error of an adaptive scheme.
 """
 
 from __future__ import annotations
@@ -40,12 +39,7 @@ class Evidence(NamedTuple):
 
     Attributes:
         log_evidence: log Ẑ.
-        standard_error: Of log Ẑ, to first order that of Ẑ/Z.
-
-    Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> pb.feynman_kac.evidence_from_runs(jnp.array([-1.0, -1.0])).log_evidence
-        Array(-1., dtype=float32)
+        standard_error: The standard error of log Ẑ, to first order that of Ẑ/Z.
     """
 
     log_evidence: Scalar
@@ -56,26 +50,26 @@ def _shares(
     log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
 ) -> Float[Array, " founder"]:
     shares = jnp.zeros(num_founders, log_weights.dtype).at[founders].add(jnp.exp(log_weights))
-    # To the last bit: the one family that is left must have a share of one.
+    # Exactly: if one family is left, its share must be one.
     return shares / shares.sum()
 
 
 def log_unrelated(
     log_weights: Float[Array, " particle"], founders: Int[Array, " particle"], num_founders: int
 ) -> Scalar:
-    """log(1 − S); minus infinity once there is only one family left."""
+    """Return log(1 − S); minus infinity once only one family is left."""
     shares = _shares(log_weights, founders, num_founders)
     return jnp.log(jnp.sum(shares * (1.0 - shares)))
 
 
 def evidence_from_runs(log_evidences: Float[Array, " run"]) -> Evidence:
-    """One estimate from independent runs: log of the mean of Ẑ, and its standard error.
+    """Pool independent runs: the log of the mean of Ẑ, and its standard error.
 
     Args:
         log_evidences: log Ẑ of each run; at least two.
 
-    Raises:
-        ValueError: There is only one run.
+    Returns:
+        The pooled estimate.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -1,14 +1,14 @@
 """The sequential Monte Carlo step, and its run along a path of targets.
 
-From particles that stand for π_{t−1}, one step makes particles that stand for π_t:
+One step turns particles that represent π_{t−1} into particles that represent π_t:
 
-    resample    φ ← resampled φ, w ← 1/J, where asked for
-    move        φ_j ~ K(· | φ_j), K leaving π_{t−1} invariant
+    resample    φ ← resampled φ, w ← 1/J, if requested
+    move        φ_j ~ K(· | φ_j), where K leaves π_{t−1} invariant
     reweight    w_j ∝ w_j G_t(φ_j), G_t = π_t / π_{t−1}; the evidence grows by Σ_j w_j G_t(φ_j)
 
-The move must be for the *old* target: the potential is then the exact ratio that importance
-sampling asks for, and Ẑ = Π_t Σ_j w_j G_t(φ_j) is unbiased for a fixed path. Particles start as
-exact draws of π_0, the prior, so the first step is the reweighting alone.
+The move must leave the *old* target invariant. The potential is then the exact importance ratio, and
+Ẑ = Π_t Σ_j w_j G_t(φ_j) is unbiased for a fixed path. Particles start as exact draws from π_0, the
+prior, so the first step only reweights.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Resampler, Sca
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 Stride: TypeAlias = Callable[[Array, Array], Scalar]
-"""``(log_weights, log_potentials) -> share`` of the potential to apply, in (0, 1]."""
+"""``(log_weights, log_potentials) ->`` the power of the potential to apply, in (0, 1]."""
 
 
 class Cloud(NamedTuple):
-    """Particles on their way, with what their history says about them.
+    """Particles during a run, with what is known of their history.
 
     Attributes:
-        particles: Standing for the present target.
-        founders: The first-generation draw each one descends from.
-        log_resampled: The kinship that resampling made by itself, Σ log (1 − S before) /
-            (1 − S after), for the variance of the evidence; see `partialbayes.evidence`.
+        particles: Particles that represent the current target.
+        founders: The first-generation draw from which each particle descends.
+        log_resampled: The kinship that resampling itself created, Σ log (1 − S before) /
+            (1 − S after), for the variance of the evidence; see `_evidence.py`.
         log_evidence: log Ẑ so far.
-        kernel: The move's memory.
+        kernel: The memory of the kernel.
     """
 
     particles: Particles
@@ -54,12 +54,12 @@ class Cloud(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """What one step reports; a run stacks them.
+    """The record of one step; a run stacks them.
 
     Attributes:
         ess: Effective sample size after the reweighting.
-        increment: Of the log-evidence.
-        acceptance: Mean acceptance probability of the move; one where nothing moved.
+        increment: The increment of the log-evidence.
+        acceptance: Mean acceptance probability of the move; one if nothing moved.
         ancestors: Number of first-generation draws with descendants left.
     """
 
@@ -70,10 +70,10 @@ class StepRecord(NamedTuple):
 
 
 class Mutation(NamedTuple):
-    """Resample and move together: how a new generation comes from the old.
+    """A resampling and a move together, which make a new generation from the old one.
 
     Attributes:
-        num_founders: ``num_particles -> N``, how many independent units a generation has.
+        num_founders: ``num_particles -> N``, the number of independent units of a generation.
         step: ``(key, cloud, target) -> (cloud, acceptance)``.
     """
 
@@ -82,7 +82,7 @@ class Mutation(NamedTuple):
 
 
 def resample_move(kernel: Kernel, resample: Resampler) -> Mutation:
-    """The usual mutation: J particles are resampled, each is moved."""
+    """Make the usual mutation: resample J particles, and move each."""
 
     def step(key: PRNGKey, cloud: Cloud, target: Target) -> tuple[Cloud, Scalar]:
         key_resample, key_move = jax.random.split(key)
@@ -106,14 +106,17 @@ def resample_move(kernel: Kernel, resample: Resampler) -> Mutation:
 
 
 def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
-    """Keep every state of the chains (Dau and Chopin, 2022).
+    """Make the mutation that keeps every state of the chains (Dau and Chopin, 2022).
 
     J / P particles are drawn, each starts a chain of P states, and all J states make the new
     generation. A chain is one unit of the ancestry: given the draws, chains are independent.
 
     Args:
-        kernel: Applied P − 1 times.
+        kernel: The kernel, applied P − 1 times.
         chain_length: P; it must divide the number of particles.
+
+    Returns:
+        The mutation.
     """
 
     def num_founders(num_particles: int) -> int:
@@ -133,7 +136,7 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
         drawn = stratified_indices(key_draw, jax.nn.softmax(cloud.particles.log_weights), chains)
         start = Particles(gather(cloud.particles.values, drawn), uniform_log_weights(chains))
 
-        # A kernel that learns has the whole generation to learn from, not the few that start a chain.
+        # A kernel that learns may use the whole generation, not only the few that start a chain.
         pools = _strangers(cloud.particles, drawn, chain_length)
         move = kernel.step if kernel.learn is None else kernel.learn(pools, target.prior)
 
@@ -148,7 +151,7 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
 
         keys = jax.random.split(key_chain, chain_length - 1)
         (_, memory), (states, acceptance) = jax.lax.scan(advance, (start, cloud.kernel), keys)
-        # Chain by chain, so that kin stay together.
+        # Chain by chain, so that families stay together.
         kept = jnp.swapaxes(jnp.concatenate([start.values[None], states]), 0, 1)
         values = kept.reshape(num_particles, -1)
         founders = cloud.founders[drawn]
@@ -168,9 +171,9 @@ def keep_chains(kernel: Kernel, chain_length: int) -> Mutation:
 def _strangers(
     particles: Particles, drawn: Int[Array, " chain"], chain_length: int
 ) -> tuple[Particles, Particles]:
-    """The particles of no chain that the first half of the draws is of; and likewise the second.
+    """Return the particles outside the chains of the first half of the draws, then of the second half.
 
-    They are laid out chain by chain, and the draws are in order.
+    Particles are laid out chain by chain, and the draws are in order.
     """
     half = (drawn.shape[0] + 1) // 2
     chains = jnp.arange(particles.log_weights.shape[0], dtype=drawn.dtype) // chain_length
@@ -184,7 +187,7 @@ def _strangers(
 def start(
     key: PRNGKey, family: TargetFamily, num_particles: int, mutation: Mutation, kernel_state: PyTree
 ) -> Cloud:
-    """Exact draws from the prior."""
+    """Draw a cloud from the prior."""
     values = shard_particles(family.sample_prior(key, num_particles))
     num_founders = mutation.num_founders(num_particles)
     return Cloud(
@@ -199,7 +202,7 @@ def start(
 def weigh(
     cloud: Cloud, target: Target, acceptance: Scalar, share: float | Scalar = 1.0
 ) -> tuple[Cloud, StepRecord]:
-    """The reweighting, by a share of the potential."""
+    """Reweight by a power of the potential."""
     values, log_weights = cloud.particles
     log_potentials = jax.vmap(target.log_potential)(values)
     particles, increment = reweight(cloud.particles, share * log_potentials)
@@ -215,10 +218,10 @@ def weigh(
 
 
 def share_of(stride: Stride, cloud: Cloud, target: Target) -> Scalar:
-    """How much of the potential the particles can bear, as they are *before* they move.
+    """Return the power of the potential to apply, from the particles *before* they move.
 
-    Were it the moved ones that decide, a cloud with a few large weights by chance would stop earlier
-    than one without, and log Ẑ come out too low, by some multiple of 1/J at each step.
+    If the moved particles decided, a cloud that has a few large weights by chance would stop earlier
+    than one without, and log Ẑ would be too low, by a multiple of 1/J at each step.
     """
     log_potentials = jax.vmap(target.log_potential)(cloud.particles.values)
     return stride(cloud.particles.log_weights, log_potentials)
@@ -235,22 +238,22 @@ def run_path(
     target_ess: float | None = None,
     max_steps: int = 100,
 ) -> tuple[Cloud, StepRecord]:
-    """Sequential Monte Carlo along a fixed path, or one with as many stops as it needs.
+    """Run sequential Monte Carlo along a fixed path, or one with intermediate targets where needed.
 
     Args:
-        key: Of the run.
-        family: Of the targets.
+        key: The random key of the run.
+        family: The family of the targets.
         exponents: The path.
-        mutation: Between targets.
+        mutation: The mutation between targets.
         num_particles: J.
         kernel_state: The kernel's memory.
-        target_ess: Go from one target to the next by powers of the potential, each as large as leaves
-            this share of J as effective sample size. None goes at once.
-        max_steps: The most such powers between two targets; what is left then is taken at once.
+        target_ess: If given, go from one target to the next by powers of the potential, each as large as
+            leaves this fraction of J as effective sample size. If None, apply each potential at once.
+        max_steps: The most such powers between two targets; the last one takes the whole rest.
 
     Returns:
         The weighted particles of the last target, and the record of each step. The first step
-        weighs draws from the prior; nothing moves there.
+        weighs draws from the prior, without a move.
     """
     key_start, key_first, key_steps = jax.random.split(key, 3)
     cloud = start(key_start, family, num_particles, mutation, kernel_state)
@@ -309,7 +312,7 @@ def run_path(
 
     keys = jax.random.split(key_steps, num_targets - 2)
     records = [jax.tree.map(lambda leaf: leaf[None], first)]
-    # One loop over all targets that see as many rows: those not in yet are not evaluated.
+    # One loop over all targets with the same number of rows, so that later rows are not evaluated.
     for rows, targets in groupby(range(1, num_targets - 1), seen.__getitem__):
         group = list(targets)
         begin, end = group[0], group[-1] + 1
@@ -324,13 +327,13 @@ def run_path(
 
 
 class Adaptive(NamedTuple):
-    """What an adaptive run reports; the traces are NaN past the last step taken.
+    """The result of an adaptive run; the traces are NaN after the last step.
 
     Attributes:
         cloud: The weighted particles of the last target reached.
         record: One row per step.
-        temperatures: The exponent reached by each step.
-        num_steps: How many were taken.
+        temperatures: The exponent after each step.
+        num_steps: Number of steps taken.
     """
 
     cloud: Cloud
@@ -349,11 +352,11 @@ def run_adaptive(
     target_ess: float,
     max_steps: int,
 ) -> Adaptive:
-    """Sequential Monte Carlo by tempering, each step as long as the ESS allows.
+    """Run sequential Monte Carlo by tempering, with each step as long as the ESS allows.
 
-    It ends at temperature 1, or short of it after ``max_steps``. Because the temperatures are
-    chosen by the particles themselves, Ẑ is no longer exactly unbiased; the bias is of order 1/J. A
-    second run along the same temperatures, fixed, with a kernel that learns nothing, has none.
+    The run ends at temperature 1, or below it after ``max_steps``. Because the particles themselves
+    choose the temperatures, Ẑ is not exactly unbiased; the bias is of order 1/J. A second run along the
+    same temperatures, fixed, with a kernel that does not learn, has no bias.
     """
     key_start, key_steps = jax.random.split(key)
     stride = stride_by_ess(target_ess)
@@ -362,7 +365,7 @@ def run_adaptive(
     everything = jnp.ones(family.num_rows, dtype)
 
     def link(temperature: Scalar) -> Target:
-        """From here to the end; the stride decides how much of it is taken."""
+        """Return the link from here to the posterior; the stride decides which power to apply."""
         return bridge(family, temperature * everything, everything)
 
     def note(trace: Adaptive, cloud: Cloud, record: StepRecord, temperature: Scalar) -> Adaptive:
@@ -392,7 +395,7 @@ def run_adaptive(
         share = share_of(stride, trace.cloud, target)
         cloud, acceptance = mutation.step(key_step, trace.cloud, target)
         cloud, record = weigh(cloud, target, acceptance, share)
-        # The last step must reach one exactly, whatever the rounding.
+        # The last step must reach one exactly, despite rounding.
         reached = jnp.where(share >= 1.0, 1.0, temperature + share * (1.0 - temperature))
         return note(trace, cloud, record, reached)
 
@@ -400,7 +403,7 @@ def run_adaptive(
 
 
 def relative_variance(cloud: Cloud, mutation: Mutation) -> Scalar:
-    """Variance of Ẑ/Z from the ancestry of this one run; see `partialbayes.feynman_kac._evidence`."""
+    """Estimate the variance of Ẑ/Z from the ancestry of this run; see `_evidence.py`."""
     num_founders = mutation.num_founders(cloud.particles.log_weights.shape[0])
     at_start = jnp.log1p(-1.0 / num_founders)
     at_end = log_unrelated(cloud.particles.log_weights, cloud.founders, num_founders)

@@ -1,9 +1,9 @@
-"""Normal draws at a third of the usual price, from the same generator.
+"""Normal draws at about half the usual cost, from the same generator.
 
 On small networks the noise of the moves is the largest cost of a step. JAX's Threefry generator makes
 64 random bits for each 32 it returns and, on CPUs, goes through memory after every few of its rounds.
-Here the rounds and the normal's quantile function are plain operations on a counter, which the
-compiler makes into a pass or two over the array. The words are Threefry's own, all 20 rounds.
+Here the rounds and the quantile function of the normal are plain operations on a counter, which the
+compiler fuses into one or two passes over the array. The bits are Threefry's own, with all 20 rounds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ _BLOCKS = 2
 
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array, ...]:
-    """Independent standard normal draws, as `jax.random.normal` gives.
-
-    Example:
-        >>> import jax
-        >>> from partialbayes.feynman_kac._random import normal
-        >>> normal(jax.random.key(0), (3, 2), "float32").shape
-        (3, 2)
-    """
+    """Draw independent standard normal numbers, as `jax.random.normal` does."""
     size = math.prod(shape)
     if size > np.iinfo(np.uint32).max:
         raise ValueError(f"shape {shape} asks for more than 2³² draws of one key.")
@@ -53,24 +46,17 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Arra
     def draw_block(index: UInt32[Array, ""]) -> Array:
         return draw(jax.lax.iota(jnp.uint32, block) + index * np.uint32(block))
 
-    # A loop, because the compiler would otherwise draw anew in everything that uses the draws.
+    # A loop, because the compiler would otherwise repeat the draws wherever they are used.
     draws = jax.lax.map(draw_block, jnp.arange(_BLOCKS, dtype=jnp.uint32))
     return draws.reshape(-1)[:size].reshape(shape).astype(dtype)
 
 
 def antithetic(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[Array, "particle dim"]:
-    """Standard normal rows in opposite pairs: rows 2i and 2i + 1 sum to zero.
+    """Draw standard normal rows in opposite pairs: rows 2i and 2i + 1 sum to zero.
 
-    Every row has exactly the law it should have, so averages over particles stay unbiased, for half
-    the price. Resampling puts copies of a particle next to each other, so that two copies move apart
-    to opposite sides of where they were, which makes such averages less noisy too.
-
-    Example:
-        >>> import jax
-        >>> from partialbayes.feynman_kac._random import antithetic
-        >>> draws = antithetic(jax.random.key(0), (3, 2), "float32")
-        >>> (draws[0] + draws[1]).tolist()
-        [0.0, 0.0]
+    Every row has exactly the right law, so averages over particles stay unbiased, at half the cost.
+    Resampling puts copies of a particle next to each other. Two copies then move to opposite sides of
+    their old position, which also makes such averages less noisy.
     """
     rows, dim = shape
     half = normal(key, ((rows + 1) // 2, dim), dtype)
@@ -82,7 +68,7 @@ def antithetic(key: PRNGKey, shape: tuple[int, ...], dtype: DTypeLike) -> Float[
 def threefry(
     first: UInt32[Array, ""], second: UInt32[Array, ""], x: UInt32[Array, ...], y: UInt32[Array, ...]
 ) -> tuple[UInt32[Array, ...], UInt32[Array, ...]]:
-    """The block cipher Threefry-2x32 (Salmon et al. 2011) of the counter (x, y), in 20 rounds."""
+    """Apply the block cipher Threefry-2x32 (Salmon et al. 2011) to the counter (x, y), in 20 rounds."""
     keys = (first, second, first ^ second ^ _PARITY)
     x, y = x + keys[0], y + keys[1]
     for group in range(5):
@@ -95,18 +81,18 @@ def threefry(
 
 
 def _symmetric_single(word: UInt32[Array, ...]) -> Float[Array, ...]:
-    """An odd multiple of 2⁻²⁴ in (−1, 1), all of them equally likely and none of them rounded."""
+    """Return an odd multiple of 2⁻²⁴ in (−1, 1), all equally likely and none rounded."""
     steps = (word >> np.uint32(8)).astype(jnp.int32) - np.int32(2**23)
     return (2 * steps + 1).astype(jnp.float32) * np.float32(2.0**-24)
 
 
 def _symmetric_double(high: UInt32[Array, ...], low: UInt32[Array, ...]) -> Float[Array, ...]:
-    """An odd multiple of 2⁻⁵² in (−1, 1), as above."""
+    """Return an odd multiple of 2⁻⁵² in (−1, 1), likewise."""
     upper = (high >> np.uint32(6)).astype(jnp.float64) - 2.0**25
     lower = (low >> np.uint32(6)).astype(jnp.float64) + 0.5
     return upper * 2.0**-25 + lower * 2.0**-51
 
 
 def _quantile(symmetric: Float[Array, ...]) -> Float[Array, ...]:
-    """Φ⁻¹((1 + u) / 2)."""
+    """Return Φ⁻¹((1 + u) / 2)."""
     return jax.lax.erf_inv(symmetric) * np.sqrt(2.0).astype(symmetric.dtype)

@@ -49,15 +49,9 @@ from partialbayes.io._parts import (
 from partialbayes.io._pytree_file import read_file, save_tree
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.prediction._target_scale import TargetScale
+from partialbayes.results import History
 from partialbayes.subsets._select import glob, mask
-from partialbayes.types import (
-    History,
-    Likelihood,
-    Model,
-    Network,
-    Posterior,
-    PriorBuilder,
-)
+from partialbayes.types import Likelihood, Model, Network, Posterior, PriorBuilder
 
 DESCRIPTION = "model.json"
 ARRAYS = ("arrays.safetensors", "arrays.2.safetensors")

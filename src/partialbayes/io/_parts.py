@@ -14,16 +14,8 @@ from jaxtyping import PyTree
 from partialbayes._utils import recipes
 from partialbayes.errors import CheckpointError
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import (
-    Departure,
-    History,
-    Likelihood,
-    Model,
-    Network,
-    Particles,
-    Posterior,
-    PRNGKey,
-)
+from partialbayes.results import Departure, History
+from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PRNGKey
 
 
 def part_of(folder: Path, name: str, passed: Any, recipe: Any) -> Any:

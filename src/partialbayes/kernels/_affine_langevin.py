@@ -1,21 +1,21 @@
-"""Affine-invariant Langevin moves: the cloud's own covariance is the preconditioner.
+"""Affine-invariant Langevin moves, preconditioned by the covariance of the cloud.
 
 With m and C the mean and covariance of the J particles and π̂(φ) = π(φ) p(batch | φ)^{N/M},
 
     φ_j ← φ_j + h C ∇log π̂(φ_j) + h (d + 1)/J (φ_j − m) + √(2h) C^{½} ξ_j,    ξ_j ~ N(0, I)
 
-(Garbuno-Inigo, Nüsken and Reich, 2020). In any linear coordinates it is the same move. The middle
-term is the divergence of C, which depends on φ_j itself; with it J independent draws of the posterior
-stay such in the limit of small h, for finite J > d + 1. Written with C = Rᵀ R, C^{½} ξ is Rᵀ ξ, a
-combination of the particles' deviations from their mean. In diagonal form C has the variances alone,
-and its divergence is (2/J) (φ_j − m).
+(Garbuno-Inigo, Nüsken and Reich, 2020). The move is the same in all linear coordinates. The middle
+term is the divergence of C, which depends on φ_j itself. With this term, J independent draws from the
+posterior remain such draws in the limit of small h, for finite J > d + 1. With C = Rᵀ R, C^{½} ξ is
+Rᵀ ξ, a combination of the particles' deviations from their mean. In diagonal form C holds only the
+variances, and its divergence is (2/J) (φ_j − m).
 
-The step is found by the kernel: h = 0.2 M/N, so that a batch moves the mean by a fifth of what it
-says, and less where the gradients say that this is too far. Their regression on the cloud has the
-curvature K of −log π̂ in the cloud's coordinates, the identity where the cloud has the posterior's
-shape, far larger where it is too wide, as draws of the prior are. h is held below 1 / (2 ‖K‖), with
-the Frobenius norm taken from the gradients' spread, and the shift of the mean below one standard
-deviation, root mean square.
+The kernel chooses the step: h = 0.2 M/N, so that a batch moves the mean by a fifth of the shift it
+asks for, and less where the gradients show that this is too far. The regression of the gradients on
+the cloud gives the curvature K of −log π̂ in the cloud's coordinates: the identity if the cloud has the
+shape of the posterior, and far larger if the cloud is too wide, as draws from the prior are. h is
+limited to 1 / (2 ‖K‖), with the Frobenius norm estimated from the spread of the gradients, and the
+root mean square shift of the mean to one standard deviation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ from jaxtyping import PyTree
 
 from partialbayes.feynman_kac._random import normal
 from partialbayes.kernels._random_walk import moved_without_correction
-from partialbayes.kernels._transport import (
-    Covariance,
-    is_full,
-    require_covariance,
-    slopes_of,
-)
+from partialbayes.kernels._transport import Covariance, is_full, require_covariance, slopes_of
 from partialbayes.kernels._whitening import whiten, whiten_each
 from partialbayes.parallel._sharding import replicate
 from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
@@ -42,20 +37,23 @@ _MARGIN = 2.0  # particles per dimension for the preconditioner to be full
 
 
 def affine_langevin(covariance: Covariance = "auto") -> Kernel:
-    """Move every particle by its own gradient and by noise, both in the cloud's own coordinates.
+    """Move each particle by its gradient and by noise, both in the coordinates of the cloud.
 
-    Unlike `transport` it can follow a posterior that is not normal, if it is not strongly curved, and it
-    takes some ten times as long to settle: its step is a fifth of the share M/N, and shorter from
-    draws of the prior. It needs the gradient in φ, which the backward pass for ψ gives along.
+    Unlike `transport`, this kernel can follow a posterior that is not normal, if it is not strongly
+    curved. It takes about ten times as long to settle: its step is a fifth of the fraction M/N, and
+    shorter at the start from the prior. It needs the gradient in φ, which the backward pass for ψ also
+    computes.
 
     Args:
-        covariance: "full" follows the correlations of the particles, and needs more particles than
-            weights; "diagonal" has a variance for every weight; "auto" is full from twice as many
+        covariance: "full" uses the correlations of the particles, and needs more particles than weights;
+            "diagonal" uses one variance per weight; "auto" is full if there are at least twice as many
             particles as weights.
 
+    Returns:
+        The kernel, to pass to `ohsmc`.
+
     Raises:
-        ValueError: ``covariance`` is none of the three; or, when it is used, there are too few
-            particles.
+        ValueError: At the first step: there are too few particles.
 
     Example:
         >>> import partialbayes as pb

@@ -1,23 +1,23 @@
-"""Forgetting: make room for the batch, so that OHSMC settles at the posterior.
+"""Forgetting: discount earlier information by as much as a batch adds.
 
 OHSMC multiplies the data in again each epoch. With ε = M/N the step
 
     π ← π^{1−ε} · prior^ε · p(batch)
 
 has the posterior of all N rows as its stationary point, exactly so in the linear-Gaussian case:
-the precision P⁻¹ ← (1−ε) P⁻¹ + ε S⁻¹ + M F stays at S⁻¹ + N F. The kernel does the first two factors
-on particles, by their moments. In coordinates z where the prior is N(0, I) and the cloud's
+the precision P⁻¹ ← (1−ε) P⁻¹ + ε S⁻¹ + M F stays at S⁻¹ + N F. The kernel applies the first two factors
+to particles, by their moments. In coordinates z where the prior is N(0, I) and the cloud's
 covariance is diagonal, with mean m and variance q,
 
     q' = q / (1 − ε + ε q),    m' = (1 − ε) m / (1 − ε + ε q),
 
-the particles are shifted to m' and get noise of variance q' − q; where q' < q (the cloud is wider
-than the prior) they are drawn together about the mean by sqrt(q'/q) instead.
+the particles are shifted to m' and noise of variance q' − q is added. If q' < q (the cloud is wider
+than the prior), their deviations from the mean are multiplied by sqrt(q'/q) instead.
 
-The batch then enters by weights. At the right spread their logarithms have a variance of some ε d, and
-every resampling makes an error of order d/J in the covariance, which the recursion forgets at the rate
-2ε only: with fewer than some 10 d² particles the cloud is too narrow, with a few d it collapses, and
-the effective sample size does not show it. Up to five weights, 200 particles do.
+The batch then enters by the weights. At the right spread, log-weights have a variance of about ε d, and
+each resampling makes an error of order d/J in the covariance, which the recursion forgets only at the
+rate 2ε. So with fewer than about 10 d² particles the cloud is too narrow, and with a few times d it
+collapses; the effective sample size does not show it. For up to five weights, 200 particles are enough.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from partialbayes.weights import weighted_covariance, weighted_mean, weighted_va
 
 
 def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
-    """Forget the share M/N of what the particles know, in favor of the prior.
+    """Forget the fraction M/N of earlier information, in favor of the prior.
 
-    It makes OHSMC's spread that of a posterior that is nearly normal, with 10 d² particles for d random
-    weights; with fewer `ohsmc` warns. It needs no gradient in φ, which `transport` does, and knows the
-    prior by its mean and variance.
+    With this kernel the spread of OHSMC is that of the posterior, if the posterior is nearly normal and
+    there are 10 d² particles for d random weights; `ohsmc` warns if there are fewer. Unlike `transport`
+    it needs no gradient in φ. It uses only the mean and variance of the prior.
 
     Args:
-        covariance: "full" follows the correlations of the particles, and needs more particles than
-            weights; "diagonal" treats every weight alone.
+        covariance: "full" uses the correlations of the particles, and needs more particles than
+            weights; "diagonal" treats each weight separately.
+
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``covariance`` is neither of the two; or, from `ohsmc`, the prior has no
-            variance.
+        ValueError: In `ohsmc`: the prior has no variance.
 
     Example:
         >>> import partialbayes as pb
@@ -91,7 +93,7 @@ def forgetting(covariance: Literal["full", "diagonal"] = "full") -> Kernel:
 
 
 def forget(moments: Moments, fraction: Scalar) -> Moments:
-    """What is left of a normal law, in coordinates where the prior is standard normal."""
+    """Discount a normal law, in coordinates where the prior is standard normal."""
     rate = fraction.astype(moments.variance.dtype)
     share = 1.0 / (1.0 - rate + rate * moments.variance)
     return Moments((1.0 - rate) * share * moments.mean, share * moments.variance)

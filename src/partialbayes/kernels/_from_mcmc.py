@@ -1,4 +1,4 @@
-"""A kernel on one particle, taken to the whole cloud: K steps for every particle."""
+"""Apply a Markov kernel on one particle to every particle of the cloud."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from partialbayes.types import (
 
 
 def from_mcmc(kernel: ParticleKernel, num_steps: int = 1) -> Kernel:
-    """Move every particle by the same kernel, independently, ``num_steps`` times.
+    """Move every particle independently by the same kernel, ``num_steps`` times.
 
-    What the kernel is to leave invariant is the target's ``log_density``.
+    The kernel must leave the target's ``log_density`` invariant.
 
     Args:
         kernel: A kernel on one particle, from BlackJAX or your own.
-        num_steps: How often it is applied at each move.
+        num_steps: Number of steps per move.
 
-    Raises:
-        ValueError: ``num_steps`` is not a whole number of at least 1.
+    Returns:
+        The kernel on the cloud.
 
     Example:
         >>> from functools import partial
@@ -56,16 +56,19 @@ def advance(
     num_steps: int,
     draw: Callable[[PRNGKey], PyTree] | None = None,
 ) -> tuple[Float[Array, "particle dim"], Scalar]:
-    """Apply a kernel to every particle, and give their new positions and the mean acceptance.
+    """Apply a kernel to every particle.
 
     Args:
-        key: Of the steps.
+        key: The random key.
         values: The particles.
-        kernel: On one particle.
-        log_density: What to leave invariant.
-        num_steps: How often each particle moves.
-        draw: The randomness of one step of the whole cloud, an entry for each particle, which the
-            kernel gets in place of its key; a key for each particle by default.
+        kernel: The kernel on one particle.
+        log_density: The density to leave invariant.
+        num_steps: Number of steps of each particle.
+        draw: Draws the randomness of one step of the whole cloud, one entry per particle, which the
+            kernel gets in place of its key. By default it splits the key.
+
+    Returns:
+        The new positions and the mean acceptance.
     """
 
     def keys_of(key: PRNGKey) -> Key[Array, " particle"]:

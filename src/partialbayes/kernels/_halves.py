@@ -1,20 +1,20 @@
-"""Kernels that learn from the cloud: each half is moved by what the other half says.
+"""Kernels that learn from the cloud: each half is moved by what the kernel learned from the other.
 
-A kernel whose covariance is that of the very particles it moves does not leave their target invariant:
+A kernel that uses the covariance of the very particles it moves does not leave their target invariant:
 it depends on each of them, by an amount of order d/J that adds up from move to move. So the cloud is
-cut into two halves A and B, and with K_B the kernel that B asks for,
+cut into two halves A and B, and with K_B the kernel learned from B,
 
     A ← K_B(A),    B ← K_A(B),    A ← K_B(A),    …
 
-Given B, K_B is one fixed kernel that leaves the target invariant, whatever B is: so is the law of all
-particles together, for any J (Goodman and Weare 2010). Likewise the length of steps in one half is
-steered by the acceptance in the other. The rounds end once the particles have moved: when the
-correlation of their log-densities with those at the start is below 0.05, and that of every weight below
-0.1, but for chance.
+Given B, K_B is one fixed kernel that leaves the target invariant, whatever B is. It therefore leaves
+the law of all particles together invariant, for any J (Goodman and Weare 2010). Likewise, the step size
+in one half is adapted to the acceptance in the other. The rounds end when the particles have moved:
+when the correlation of their log-densities with those at the start is below 0.05, and that of every
+weight below 0.1, each plus an allowance for chance.
 
 Resampling puts copies of a particle side by side, and their descendants stay together. The halves are
-the first and the last particles, so that all families but one are whole in one half: copies in both
-would tell of each other.
+the first and the last particles, so all families but one lie within one half. Copies in both halves
+would make the halves dependent.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ from partialbayes.weights import effective_sample_size, uniform_log_weights, wei
 
 Values: TypeAlias = Float[Array, "particle dim"]
 HalfMove: TypeAlias = Callable[[PRNGKey, Values, Factor, Scalar, Target], tuple[Values, Scalar]]
-"""``(key, values, factor, log_scale, target) -> (values, acceptance)``: moves of particles with step
-e^log_scale, in units in which the covariance to go by is one."""
-
+"""``(key, values, factor, log_scale, target) -> (values, acceptance)``: moves particles with step
+e^log_scale, in units in which the learned covariance is the identity."""
 
 _Carry: TypeAlias = tuple[Particles, Particles, Scalar, Scalar]
-"""Who moves next, the others, and the log-scales of both."""
+"""The half that moves next, the other half, and the log-scales of both."""
 
 _OF_DENSITY, _OF_PLACE = 0.05, 0.1  # correlations with the start below which it is forgotten
 
@@ -47,13 +46,16 @@ _OF_DENSITY, _OF_PLACE = 0.05, 0.1  # correlations with the start below which it
 def by_halves(
     move: HalfMove, max_rounds: int, target_acceptance: float | Float[Array, ""], gain: float
 ) -> Kernel:
-    """A kernel that learns a covariance and a step size from the cloud.
+    """Make a kernel that learns a covariance and a step size from the cloud.
 
     Args:
         move: Moves one half, given the covariance of the other.
         max_rounds: The most times that each half is moved; it ends once the particles have moved.
-        target_acceptance: Mean acceptance to steer toward.
-        gain: By how much the logarithm of the step changes for a gap of one in acceptance.
+        target_acceptance: The mean acceptance to aim for.
+        gain: The change of the logarithm of the step for a difference of one in acceptance.
+
+    Returns:
+        The kernel.
     """
 
     def init(particles: Particles) -> Scalar:
@@ -67,11 +69,7 @@ def by_halves(
         return partial(run, factors=Factor(*(jnp.stack(parts) for parts in zip(*both, strict=True))))
 
     def run(
-        key: PRNGKey,
-        particles: Particles,
-        target: Target,
-        log_scale: Scalar,
-        factors: Factor | None,
+        key: PRNGKey, particles: Particles, target: Target, log_scale: Scalar, factors: Factor | None
     ) -> Moved:
         num_particles = particles.log_weights.shape[0]
         halves = _halves(particles)
@@ -110,7 +108,7 @@ def by_halves(
         target: Target,
     ) -> tuple[_Carry, Scalar]:
         def traits(carry: _Carry) -> Values:
-            """What is to be forgotten of each particle: its density, and where it is."""
+            """Return the density and position of each particle, which it is to forget."""
             values = jnp.concatenate([carry[0].values, carry[1].values])
             return jnp.column_stack([jax.vmap(target.log_density)(values), values])
 
@@ -128,7 +126,7 @@ def by_halves(
             count = count + 1
             mean = mean + (acceptance - mean) / count.astype(mean.dtype)
             kept = _correlations(at_start, traits(carry))
-            # Of so many independent pairs one is up to 1/√J by chance, the largest of many 3/√J.
+            # By chance one correlation of J independent pairs is up to 1/√J, the largest of many 3/√J.
             noise = at_start.shape[0] ** -0.5
             forgotten = (kept[0] < _OF_DENSITY + noise) & jnp.all(kept[1:] < _OF_PLACE + 3.0 * noise)
             return carry, mean, count, ~forgotten
@@ -143,20 +141,20 @@ def by_halves(
 
 
 def _correlations(before: Values, after: Values) -> Float[Array, " trait"]:
-    """Of each column with itself before, over the particles; NaN of one that was the same for all."""
+    """Correlate each column with itself before; NaN for a column with equal entries."""
     before, after = (values - values.mean(axis=0)[None, :] for values in (before, after))
     squares = jnp.square(before).sum(axis=0) * jnp.square(after).sum(axis=0)
     return (before * after).sum(axis=0) / jnp.sqrt(squares)
 
 
 def _halves(particles: Particles) -> tuple[Particles, Particles]:
-    """The first and the last particles; an odd one is there twice, the second time without weight."""
+    """Return the first and the last particles; an odd one is in both, with weight zero in the second."""
     values, log_weights = particles
     num_particles = log_weights.shape[0]
     if num_particles < 2:
         raise ValueError(
-            "a kernel that adapts itself learns from the other particles, and num_particles is 1; use "
-            "at least two, or random_walk_metropolis or hamiltonian."
+            "num_particles is 1, but an adaptive kernel learns from the other particles; use at least "
+            "two, or random_walk_metropolis or hamiltonian."
         )
     if num_particles % 2:
         values = jnp.concatenate([values, values[-1:]])
@@ -172,16 +170,17 @@ _LEAST_DOUBT = 1e-3
 
 
 def enough_particles(dim: int, multiple: int = 1) -> int:
-    """Return how many particles a method that moves by halves takes by default, for ``dim`` weights.
+    """Return the default number of particles of a method that moves by halves, for ``dim`` weights.
 
-    With ten for each weight (105 weights, linear-Gaussian) the log-evidence came out 0.5 too low, twice
-    its reported standard error; with twenty it was right. Beyond 500 weights memory is worth more.
+    With ten particles per weight (105 weights, linear-Gaussian) the log-evidence was 0.5 too low, twice
+    its reported standard error; with twenty it was right. Above 500 weights the number is capped, to
+    save memory.
     """
     return -(-max(1000, min(20 * dim, 10_000)) // multiple) * multiple
 
 
 def _factor(pool: Particles, prior: Moments) -> Factor:
-    """Factor of the particles' covariance, made positive definite where they are few or one."""
+    """Factor the covariance of the particles, made positive definite if they are few or all equal."""
     total = jax.nn.logsumexp(pool.log_weights)
     equal = uniform_log_weights(pool.log_weights.shape[0])
     log_weights = jnp.where(total > -jnp.inf, pool.log_weights - total, equal)
@@ -195,13 +194,14 @@ def _factor(pool: Particles, prior: Moments) -> Factor:
 
 
 def _doubt(covariance: Float[Array, "dim dim"], ratio: Scalar) -> Scalar:
-    """How little the correlations of so many particles for each dimension are to be believed.
+    """Return by how much to shrink the correlations, for ``ratio`` particles per dimension.
 
-    With two or more they are believed: a direction a thousand times narrower than the others, were it
-    drawn a tenth of the way to the diagonal, would be taken for 300 times as wide as it is, and all
-    steps be cut to its true width. With fewer than that many narrow directions are of chance. How much
-    of the squared correlations is no more than chance would make of none, (1 − r²)² / n each, is what
-    to doubt then (Schäfer and Strimmer 2005); and with fewer than one all that cannot be known.
+    With two or more particles per dimension they are not shrunk. A direction a thousand times narrower
+    than the others, shrunk by a tenth toward the diagonal, would be taken for 300 times as wide as it
+    is, and all steps would be limited by its true width. With fewer particles, many narrow directions
+    are due to chance. The shrinkage is then the part of the squared correlations that chance alone would
+    explain, (1 − r²)² / n each (Schäfer and Strimmer 2005); with fewer than one particle per dimension,
+    also the part that cannot be estimated.
     """
     dim = covariance.shape[0]
     deviation = jnp.sqrt(jnp.diagonal(covariance))

@@ -1,18 +1,18 @@
 """Hamiltonian Monte Carlo: leapfrog steps along the gradient, accepted by the energy error.
 
-With momentum p ~ N(0, M) drawn anew for each trajectory, and step size h,
+With a new momentum p ~ N(0, M) for each trajectory, and step size h, many steps of
 
     p ← p + (h/2) ∇ log p(φ),    φ ← φ + h M⁻¹ p,    p ← p + (h/2) ∇ log p(φ)
 
-many times; the end is accepted with probability min(1, e^{−ΔH}), H = −log p(φ) + ½ pᵀ M⁻¹ p.
+are made. The end is accepted with probability min(1, e^{−ΔH}), H = −log p(φ) + ½ pᵀ M⁻¹ p.
 
-The adapted kernel follows the particles, each half of them the other half (`_halves.py`). With
-Σ = L Lᵀ the covariance, trajectories are run on z = L⁻¹ φ with unit mass, which is a mass of Σ⁻¹ on φ.
+The adapted kernel learns from the particles, each half from the other half (`_halves.py`). With
+Σ = L Lᵀ the covariance, trajectories run on z = L⁻¹ φ with unit mass, which is a mass of Σ⁻¹ on φ.
 The step size is ε = e^s d^{−1/4}, the scaling that keeps the acceptance of a normal target (Beskos et
-al. 2013), and s is steered after each trajectory, s ← s + acceptance − wanted acceptance. There are as
-many steps as make a quarter of a turn, π / 2 ε, after which nothing is left of where a normal target's
-trajectory began; each particle's step differs from ε by up to 30 %, so that no weight is back where it
-was for all of them.
+al. 2013), and s is adapted after each trajectory, s ← s + acceptance − target acceptance. A trajectory
+has as many steps as make a quarter of a turn, π / 2 ε, after which a trajectory of a normal target is
+independent of its start. The step of each particle differs from ε by up to 30 %, so that no weight
+returns to its start for all particles.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ def hamiltonian(
     *,
     inverse_mass: float | Float[Array, ""] | Float[Array, " dim"] = 1.0,
 ) -> Kernel:
-    """Hamiltonian Monte Carlo (HMC) trajectories, which leave the target invariant.
+    """Move particles by Hamiltonian Monte Carlo (HMC), which leaves the target invariant.
 
     This is the kernel for particles; `hmc` is the sampler of a second stage.
 
     Args:
         step_size: Length of one leapfrog step (a time, not a variance).
-        num_leapfrog_steps: Leapfrog steps per trajectory.
-        num_steps: Trajectories per move.
+        num_leapfrog_steps: Number of leapfrog steps per trajectory.
+        num_steps: Number of trajectories per move.
         inverse_mass: Diagonal of the inverse mass matrix; best near the target's variances.
 
-    Raises:
-        ValueError: ``step_size`` or ``inverse_mass`` is not positive, or a count not a whole
-            number of at least 1.
+    Returns:
+        The kernel.
 
     Example:
         >>> import partialbayes as pb
@@ -82,21 +81,23 @@ def adapted_hamiltonian(
     *,
     target_acceptance: float | Float[Array, ""] = 0.8,
 ) -> Kernel:
-    """Hamiltonian trajectories that scale themselves, and leave the target invariant.
+    """Move particles by HMC that tunes itself and leaves the target invariant.
 
-    Each half of the particles is moved by what the other half says; at least twice as many particles
-    as weights, in each half, let it follow all correlations.
+    Each half of the particles is moved with the covariance and step size learned from the other half.
+    With at least twice as many particles as weights in each half, it follows all correlations.
 
     Args:
-        num_leapfrog_steps: The most leapfrog steps of a trajectory. It has as many as make a quarter of
-            a turn, in units of the particles' standard deviations; three to eight where all is well.
-        num_steps: The most trajectories of a move, which ends once the particles have moved: one to
-            three where all is well.
-        target_acceptance: Mean acceptance to steer toward, in (0, 1).
+        num_leapfrog_steps: The most leapfrog steps of a trajectory. A trajectory has as many as make a
+            quarter of a turn, in units of the particles' standard deviations; usually three to eight.
+        num_steps: The most trajectories of a move, which ends once the particles have moved; usually one
+            to three.
+        target_acceptance: The mean acceptance to aim for, in (0, 1).
+
+    Returns:
+        The kernel.
 
     Raises:
-        ValueError: A count is not a whole number of at least 1, or ``target_acceptance`` not
-            within (0, 1); or, from the first move, there is only one particle.
+        ValueError: At the first move: there is only one particle.
 
     Example:
         >>> import partialbayes as pb

@@ -1,13 +1,13 @@
 """Langevin kernels: unadjusted, with a Metropolis correction (MALA), and guided by the batch.
 
 All propose φ' = φ + (v/2) ∇ log p(φ) + N(0, v I). The unadjusted kernel keeps the proposal; MALA accepts
-it by the ratio of densities and of proposals. The guided kernel has g = ∇ log p(batch | φ) as its
-gradient, and its particles are to follow h = N(φ, v I). They are proposed from
+it by the ratio of densities and of proposals. The guided kernel uses the gradient
+g = ∇ log p(batch | φ). Its particles should follow h = N(φ, v I), but are proposed from
 
     q = N(φ + (v/2) g, v I),
 
-and their weights corrected by log h − log q = (v/8) |g|² − ½ g·(φ' − φ). The weighted particles have the
-law of a random walk of variance v, but sit where the batch is going to give them weight.
+and their weights are corrected by log h − log q = (v/8) |g|² − ½ g·(φ' − φ). The weighted particles have
+the law of a random walk of variance v, but lie where the batch will give them weight.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class _Position(NamedTuple):
 def unadjusted_langevin(
     variance: float | Float[Array, ""] | Float[Array, " dim"], num_steps: int = 1
 ) -> Kernel:
-    """Langevin steps that follow the target's gradient, without rejection.
+    """Move particles by Langevin steps along the target's gradient, without rejection.
 
-    It leaves the target invariant only in the limit of a small variance: on N(0, s²) it settles at
-    the variance s² / (1 − v / (4 s²)).
+    The kernel leaves the target invariant only in the limit of a small variance: on N(0, s²) it settles
+    at the variance s² / (1 − v / (4 s²)).
 
     Args:
-        variance: Variance v of the noise; a number or one per weight. The drift is v/2 times the
+        variance: Variance v of the noise; one number, or one per weight. The drift is v/2 times the
             gradient.
-        num_steps: Steps per move.
+        num_steps: Number of steps per move.
 
-    Raises:
-        ValueError: ``variance`` is not positive.
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Example:
         >>> import partialbayes as pb
@@ -64,14 +64,14 @@ def unadjusted_langevin(
 
 
 def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Kernel:
-    """A random walk that looks at the batch first, with its importance correction.
+    """Move particles by a random walk along the batch's gradient, with its importance correction.
 
     Args:
-        variance: Variance (not standard deviation) of the random walk it stands for; a number or
-            one per weight.
+        variance: Variance (not standard deviation) of the random walk it represents; one number, or one
+            per weight.
 
-    Raises:
-        ValueError: ``variance`` is not positive.
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Example:
         >>> import partialbayes as pb
@@ -92,15 +92,15 @@ def guided_langevin(variance: float | Float[Array, ""] | Float[Array, " dim"]) -
 
 
 def mala(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
-    """Langevin steps with a Metropolis correction, which leave the target invariant.
+    """Move particles by Langevin steps with a Metropolis correction, which leave the target invariant.
 
     Args:
         variance: Variance v of the proposal's noise, one number. The drift is v/2 times the
             gradient.
-        num_steps: Steps per move.
+        num_steps: Number of steps per move.
 
-    Raises:
-        ValueError: ``variance`` is not positive.
+    Returns:
+        The kernel.
 
     Example:
         >>> import partialbayes as pb

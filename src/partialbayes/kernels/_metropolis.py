@@ -1,8 +1,8 @@
 """Random-walk Metropolis: propose φ + N(0, v I), accept by the ratio of densities.
 
-The adapted kernel proposes φ + N(0, λ (2.38²/d) Σ), Σ the covariance of the particles, for each half of
-them that of the other half (`_halves.py`): the scaling that is best for a normal target (Gelman, Roberts
-& Gilks 1996) at λ = 1. After each move λ is steered, log λ ← log λ + 2 (acceptance − wanted acceptance).
+The adapted kernel proposes φ + N(0, λ (2.38²/d) Σ), where Σ is the covariance of the particles; for each
+half it is that of the other half (`_halves.py`). λ = 1 is the best scaling for a normal target (Gelman,
+Roberts & Gilks 1996). After each move log λ ← log λ + 2 (acceptance − target acceptance).
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ from partialbayes.types import (
     Target,
 )
 
-_GAIN = 2.0  # acceptance falls by about a quarter per unit of log λ: half the gap is closed a move
+_GAIN = 2.0  # acceptance falls by about 1/4 per unit of log λ, so a move closes half the difference
 
 
 def adapted_metropolis(
     num_steps: int = 1, *, target_acceptance: float | Float[Array, ""] = 0.234
 ) -> Kernel:
-    """Random-walk Metropolis that scales itself, and leaves the target invariant.
+    """Move particles by random-walk Metropolis that tunes itself and leaves the target invariant.
 
-    Each half of the particles is moved by what the other half says.
+    Each half of the particles is moved with the covariance and step size learned from the other half.
 
     Args:
-        num_steps: Steps per move, all with the same proposal.
-        target_acceptance: Mean acceptance to steer toward, in (0, 1); 0.234 is best for a random
+        num_steps: Number of steps per move, all with the same proposal.
+        target_acceptance: The mean acceptance to aim for, in (0, 1); 0.234 is best for a random
             walk in many dimensions.
 
+    Returns:
+        The kernel.
+
     Raises:
-        ValueError: ``num_steps`` is not a whole number of at least 1, or ``target_acceptance`` not
-            within (0, 1); or, from the first move, there is only one particle.
+        ValueError: At the first move: there is only one particle.
 
     Example:
         >>> import partialbayes as pb
@@ -75,17 +77,18 @@ def random_walk_metropolis(
     *,
     in_pairs: bool = False,
 ) -> Kernel:
-    """Random-walk Metropolis steps that leave the target invariant.
+    """Move particles by random-walk Metropolis, which leaves the target invariant.
 
     Args:
-        variance: Variance (not standard deviation) of the proposal; a number or one per weight.
-        num_steps: Steps per move.
-        in_pairs: Draw the noise in opposite pairs of neighbors, half as many numbers. Each particle
-            still moves by its own law, so averages and the evidence stay unbiased, but two of a pair
-            are not independent, as the standard error of the evidence supposes.
+        variance: Variance (not standard deviation) of the proposal; one number, or one per weight.
+        num_steps: Number of steps per move.
+        in_pairs: Whether to draw the noise in opposite pairs of neighbors, which takes half as many
+            random numbers. Each particle still moves by its own law, so averages and the evidence stay
+            unbiased, but the two of a pair are not independent, as the standard error of the evidence
+            assumes.
 
-    Raises:
-        ValueError: ``variance`` is not positive, or ``num_steps`` not a whole number of at least 1.
+    Returns:
+        The kernel.
 
     Example:
         >>> import partialbayes as pb
@@ -115,18 +118,18 @@ def metropolis(
 ) -> tuple[Float[Array, "particle dim"], Scalar]:
     """Propose φ + F z with z standard normal, for every particle, ``num_steps`` times.
 
-    The noise, most of the time of a step on small networks, is drawn for all particles at once.
+    The noise takes most of the time of a step on small networks; it is drawn for all particles at once.
 
     Args:
-        key: Of the steps.
+        key: The random key.
         values: The particles.
         factor: F: a number, a vector (its diagonal) or a matrix such as a Cholesky factor.
-        log_density: What to leave invariant.
-        num_steps: How often each particle moves.
+        log_density: The density to leave invariant.
+        num_steps: Number of steps of each particle.
         draw: ``(key, shape, dtype) -> z``.
 
     Returns:
-        Their new positions, and the mean acceptance.
+        The new positions and the mean acceptance.
     """
     import blackjax
 

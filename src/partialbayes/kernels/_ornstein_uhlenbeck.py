@@ -17,16 +17,19 @@ from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
 
 
 def ornstein_uhlenbeck(time: float | Float[Array, ""]) -> Kernel:
-    """Pull the particles toward the prior's mean and add noise, for a time ``time``.
+    """Pull particles toward the prior's mean and add noise, for a time ``time``.
 
-    It leaves the prior, which must be normal, invariant: however often it is applied, the
-    particles never spread beyond it.
+    The kernel leaves the prior, which must be normal, invariant. However often it is applied, the
+    particles never spread beyond the prior.
 
     Args:
-        time: How long the process runs per step; 0.1 is a usual value.
+        time: Time of the process per step; 0.1 is a usual value.
+
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``time`` is not positive; or, from `ohsmc`, the prior is not normal.
+        ValueError: In `ohsmc`: the prior is not normal.
 
     Example:
         >>> import partialbayes as pb

@@ -1,7 +1,7 @@
 """Preconditioned Crank–Nicolson (pCN): a proposal that leaves a normal prior N(m, s²) invariant.
 
 Propose m + sqrt(1 − v) (φ − m) + sqrt(v) s ε; accept by the ratio of p / π, the target without the
-prior. Its acceptance does not fall with the dimension of φ as that of a random walk does.
+prior. Unlike that of a random walk, its acceptance does not fall with the dimension of φ.
 """
 
 from __future__ import annotations
@@ -39,16 +39,20 @@ class _Acceptance(NamedTuple):
 
 
 def pcn(variance: float | Float[Array, ""], num_steps: int = 1) -> Kernel:
-    """Preconditioned Crank–Nicolson steps, which leave the target invariant; normal priors only.
+    """Move particles by preconditioned Crank–Nicolson, which leaves the target invariant.
+
+    The prior must be normal.
 
     Args:
-        variance: Share of the prior's variance that a proposal renews, in (0, 1]; 1 proposes
+        variance: Fraction of the prior's variance that a proposal renews, in (0, 1]; 1 proposes
             independent draws from the prior.
-        num_steps: Steps per move.
+        num_steps: Number of steps per move.
+
+    Returns:
+        The kernel.
 
     Raises:
-        ValueError: ``variance`` is not within (0, 1]; or, from the method that takes it, the prior
-            is not normal.
+        ValueError: In the method that uses the kernel: the prior is not normal.
 
     Example:
         >>> import partialbayes as pb
@@ -83,7 +87,7 @@ def _crank_nicolson(prior: Moments, variance: float | Float[Array, ""]) -> Parti
         kept = jnp.sqrt(1.0 - renewed) * (phi - prior.mean)
         proposal = init(prior.mean + kept + jnp.sqrt(renewed) * noise, log_density)
         log_probability = jnp.minimum(proposal.log_ratio - state.log_ratio, 0.0)
-        # A density that is NaN at the proposal refuses it.
+        # A proposal at which the density is NaN is rejected.
         probability = jnp.nan_to_num(jnp.exp(log_probability), nan=0.0)
         accept: Bool[Array, ""] = jax.random.bernoulli(key_accept, probability)
         state = jax.tree.map(lambda new, old: jnp.where(accept, new, old), proposal, state)

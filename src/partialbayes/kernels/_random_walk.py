@@ -13,14 +13,17 @@ from partialbayes.types import Kernel, Moved, Particles, PRNGKey, Target
 def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Kernel:
     """Add N(0, ``variance`` I) to every particle.
 
-    It leaves no density invariant: in OHSMC its variance sets how much of the past is forgotten.
+    The kernel leaves no density invariant. In OHSMC its variance determines how fast earlier data are
+    forgotten.
 
     Args:
-        variance: Variance (not standard deviation) added per step; a number or one per weight.
+        variance: Variance (not standard deviation) added per step; one number, or one per weight.
+
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``variance`` is not positive; or, from `smc` and its like, because no target is
-            kept.
+        ValueError: In algorithms that need an invariant kernel, such as `smc`.
 
     Example:
         >>> import partialbayes as pb
@@ -38,15 +41,26 @@ def random_walk(variance: float | Float[Array, ""] | Float[Array, " dim"]) -> Ke
 
 
 def moved_without_correction(values: Float[Array, "particle dim"], state: PyTree = ()) -> Moved:
-    """A move that corrects no weights and rejects nothing."""
+    """Return a `Moved` without a correction of the weights and without rejections.
+
+    Args:
+        values: The new positions.
+        state: The kernel's memory.
+
+    Returns:
+        The result of the kernel's step.
+    """
     return Moved(values, jnp.zeros(values.shape[0], values.dtype), jnp.ones((), values.dtype), state)
 
 
 def identity() -> Kernel:
     """Leave the particles where they are.
 
-    Every density is invariant under it, but nothing new is explored: with resampling the cloud
-    collapses onto few points.
+    Every density is invariant, but nothing new is explored: with resampling the cloud collapses to a few
+    points.
+
+    Returns:
+        The kernel.
 
     Example:
         >>> import partialbayes as pb

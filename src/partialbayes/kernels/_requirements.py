@@ -1,4 +1,4 @@
-"""What a kernel needs of the prior and the target, checked with a clear error."""
+"""Check what a kernel requires of the prior and the target."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partialbayes.types import Kernel, Model
 
 
 def require_suitable(kernel: Any, model: Model) -> None:
-    """Refuse what is no kernel, and a kernel that is wrong for the model's prior."""
+    """Raise an error if the argument is no kernel, or a kernel that is wrong for the model's prior."""
     require_instance("kernel", kernel, Kernel, "for example kernels.random_walk(0.01).")
     if kernel.needs_normal_prior and not model.prior.normal:
         raise ValueError(
-            "this kernel needs a normal prior with independent coordinates, and the model's is not; "
-            "use normal() as the prior, or a kernel for any prior: random_walk, "
+            "this kernel needs a normal prior with independent coordinates, which the model does not "
+            "have; use normal() as the prior, or a kernel for any prior: random_walk, "
             "random_walk_metropolis, mala."
         )
     if kernel.needs_prior_variance:
@@ -28,24 +28,23 @@ def require_suitable(kernel: Any, model: Model) -> None:
             variance = np.asarray(model.prior.moments(model.prior.init()).variance)
         if not np.isfinite(variance).all():
             raise ValueError(
-                "this kernel needs a prior with a variance, and the model's has none; use lighter tails "
-                "(more degrees of freedom), or another kernel, such as random_walk."
+                "this kernel needs a prior with a finite variance, which the model does not have; use "
+                "more degrees of freedom, or a different kernel, such as random_walk."
             )
 
 
 def require_invariant(kernel: Any) -> None:
-    """Refuse a kernel that changes the law of particles drawn from the target."""
+    """Raise an error if the kernel changes the law of particles drawn from the target."""
     require_instance("kernel", kernel, Kernel, "for example kernels.random_walk_metropolis(0.01).")
     if not kernel.keeps_target:
         raise ValueError(
-            "kernel must leave its target invariant here, or the particles would stand for something "
-            "else; this one does not. Use random_walk_metropolis, mala, hamiltonian or an adapted one, "
-            "or train by ohsmc."
+            "this algorithm needs a kernel that leaves its target invariant; the given kernel does not. "
+            "Use random_walk_metropolis, mala, hamiltonian or an adapted kernel, or train by ohsmc."
         )
 
 
 def warn_of_few_particles(kernel: Kernel, num_particles: int, dim: int) -> None:
-    """Warn where the kernel's particles are too few for so many random weights."""
+    """Warn if there are fewer particles than the kernel needs for ``dim`` random weights."""
     fewest = kernel.fewest_particles(dim)
     if num_particles < fewest:
         warn(

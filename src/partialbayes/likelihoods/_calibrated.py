@@ -1,9 +1,9 @@
-"""A likelihood with numbers to correct its spread, found on rows that were not trained on.
+"""A likelihood with numbers that correct its spread, found on rows that were not trained on.
 
-    real targets:  s' = √((k s)² + f²),  ν' = 2 + (ν − 2) τ  for ν > 2 (Student-t alone)
+    real targets:  s' = √((k s)² + f²),  ν' = 2 + (ν − 2) τ  for ν > 2 (Student-t only)
     classes:       logits' = logits / T
 
-The numbers stay as they are in training; `calibrate` finds them.
+Training does not change the numbers; `calibrate` finds them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ Numbers = dict[str, Array]
 
 @serializable_builder("likelihoods.calibrated")
 def calibrated(likelihood: Likelihood) -> Likelihood:
-    """The same likelihood with a scale factor and a floor, or a temperature, that training leaves alone.
+    """Add a scale factor and a floor, or a temperature, to a likelihood; training does not change them.
 
     They are kept in ``psi.likelihood["calibration"]``: for real targets ``log_factor``, ``floor`` (of
     the standard deviation, or of Student's scale, in units of the targets) and, for Student's t,
     ``log_tail``; for classes ``log_temperature``. All are 0 at the start, which changes nothing.
 
     Args:
-        likelihood: With Gaussian or Student-t noise, or of classes.
+        likelihood: A likelihood with Gaussian or Student-t noise, or of classes.
+
+    Returns:
+        The likelihood with these numbers.
 
     Raises:
-        ValueError: From the first use: the likelihood is none of these.
+        ValueError: At the first use: the likelihood is none of these.
 
     Example:
         >>> import partialbayes as pb
@@ -65,7 +68,7 @@ def adjust(parameters: PyTree, numbers: Numbers) -> PyTree:
         scale = _widened(jnp.square(parameters.scale), numbers)
         freedom = parameters.degrees_of_freedom
         tail = jnp.exp(numbers["log_tail"])
-        # Above two stays above two, so that there is a variance.
+        # Degrees of freedom above two stay above two, so that there is a variance.
         changed = jnp.where(freedom > 2.0, 2.0 + (freedom - 2.0) * tail, freedom)
         return parameters._replace(scale=jnp.sqrt(scale), degrees_of_freedom=changed)
     if isinstance(parameters, Normal):
@@ -73,7 +76,7 @@ def adjust(parameters: PyTree, numbers: Numbers) -> PyTree:
     if hasattr(parameters, "shape") and "log_temperature" in numbers:
         return parameters * jnp.exp(-numbers["log_temperature"])
     raise ValueError(
-        "calibrated() knows Gaussian and Student-t noise and classes; this likelihood is none of them."
+        "calibrated() supports Gaussian and Student-t noise and classes, but not this likelihood."
     )
 
 

@@ -37,7 +37,7 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive. In `fit`: targets are not 0 and 1.
+        ValueError: In `fit`: targets are not 0 and 1.
 
     Example:
         >>> import partialbayes as pb
@@ -93,8 +93,7 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``temperature`` is not positive. In `fit`: labels are outside 0 … C−1, or there are
-            fewer than two outputs.
+        ValueError: In `fit`: labels are outside 0 … C−1, or there are fewer than two outputs.
 
     Example:
         >>> import partialbayes as pb
@@ -106,9 +105,8 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         logits: Float[Array, "example *rest classes"], targets: Int[Array, "example *rest"]
     ) -> Float[Array, "example *rest"]:
         is_chosen = jax.nn.one_hot(targets, logits.shape[-1], dtype=bool)
-        chosen = jnp.where(is_chosen, logits, 0.0).sum(
-            axis=-1
-        )  # the gradient of a gather is a slow scatter
+        # A sum rather than a gather, whose gradient is a slow scatter.
+        chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
     densities = independent_outputs(entries)

@@ -45,8 +45,8 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``variance`` is not positive and finite. In `fit`: its length is not the number of
-            outputs, or targets have the wrong shape or missing entries.
+        ValueError: In `fit`: the length of ``variance`` is not the number of outputs, or targets have
+            the wrong shape or missing entries.
 
     Example:
         >>> import partialbayes as pb
@@ -101,8 +101,7 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         The likelihood.
 
     Raises:
-        ValueError: ``beta`` is not in [0, 1], or ``minimum`` is not positive. In `fit`: there are not
-            two outputs per target.
+        ValueError: In `fit`: there are not two outputs per target.
 
     Example:
         >>> import partialbayes as pb

@@ -48,8 +48,8 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
         The likelihood.
 
     Raises:
-        ValueError: ``degrees_of_freedom``, ``scale`` or ``minimum`` is not positive. In `fit`: a
-            parameter has the wrong number of entries, or there are not two outputs per target.
+        ValueError: In `fit`: a parameter has the wrong number of entries, or there are not two outputs
+            per target.
 
     Example:
         >>> import partialbayes as pb

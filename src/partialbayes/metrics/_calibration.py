@@ -32,9 +32,7 @@ class Reliability(NamedTuple):
 
 
 def expected_calibration_error(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-    bins: int = 15,
+    predictive: Prediction, labels: Int[AnyArray, " example"], bins: int = 15
 ) -> Scalar:
     """Compute the ECE, the mean gap between confidence and accuracy over bins of confidence.
 
@@ -49,9 +47,6 @@ def expected_calibration_error(
     Returns:
         The error; 0 is perfect.
 
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> probabilities, labels = jnp.array([0.9, 0.9]), jnp.array([1, 0])
@@ -64,9 +59,7 @@ def expected_calibration_error(
 
 
 def classwise_calibration_error(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-    bins: int = 15,
+    predictive: Prediction, labels: Int[AnyArray, " example"], bins: int = 15
 ) -> Scalar:
     """Average the calibration error over the probabilities of all classes, not only the largest.
 
@@ -78,9 +71,6 @@ def classwise_calibration_error(
 
     Returns:
         The error; 0 is perfect.
-
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -99,9 +89,7 @@ def classwise_calibration_error(
 
 
 def adaptive_calibration_error(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-    bins: int = 15,
+    predictive: Prediction, labels: Int[AnyArray, " example"], bins: int = 15
 ) -> Scalar:
     """Compute the expected calibration error over bins with equal numbers of predictions.
 
@@ -113,9 +101,6 @@ def adaptive_calibration_error(
 
     Returns:
         The error; 0 is perfect.
-
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -132,9 +117,7 @@ def adaptive_calibration_error(
 
 
 def reliability(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-    bins: int = 15,
+    predictive: Prediction, labels: Int[AnyArray, " example"], bins: int = 15
 ) -> Reliability:
     """Compute confidence and accuracy per bin of confidence: the points of a reliability diagram.
 
@@ -146,9 +129,6 @@ def reliability(
 
     Returns:
         The mean probability, the frequency and the share of each bin.
-
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -10,10 +10,7 @@ from partialbayes.metrics._common import AnyArray, Prediction, per_class
 from partialbayes.types import Scalar
 
 
-def accuracy(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-) -> Scalar:
+def accuracy(predictive: Prediction, labels: Int[AnyArray, " example"]) -> Scalar:
     """Compute the fraction of examples whose most probable class is right.
 
     Args:
@@ -24,9 +21,6 @@ def accuracy(
     Returns:
         The fraction; higher is better.
 
-    Raises:
-        ValueError: The shapes do not match.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.accuracy(jnp.array([0.9, 0.2]), jnp.array([1, 1])))
@@ -36,10 +30,7 @@ def accuracy(
     return jnp.mean(jnp.argmax(each, axis=1) == labels)
 
 
-def brier(
-    predictive: Prediction,
-    labels: Int[AnyArray, " example"],
-) -> Scalar:
+def brier(predictive: Prediction, labels: Int[AnyArray, " example"]) -> Scalar:
     """Compute the Brier score, the mean of Σ_c (p_c − 1[y = c])², between 0 and 2.
 
     Args:
@@ -49,9 +40,6 @@ def brier(
 
     Returns:
         The score; lower is better.
-
-    Raises:
-        ValueError: The shapes do not match.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -75,9 +63,6 @@ def auroc(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"
 
     Returns:
         The area.
-
-    Raises:
-        ValueError: An argument is empty or has not one number per input.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

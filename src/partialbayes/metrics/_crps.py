@@ -34,15 +34,14 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
         The score; lower is better.
 
     Raises:
-        ValueError: The targets are classes, or the shapes differ.
+        ValueError: The targets are classes.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.map_estimate(model)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> bool(pb.metrics.crps(pb.predict(model, posterior, x), x) > 0)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> bool(pb.metrics.crps(pb.predict(model, trained, x), x) > 0)
         True
     """
     if predictive.model.likelihood.is_classification:

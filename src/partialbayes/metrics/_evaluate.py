@@ -49,12 +49,11 @@ def over_particles(metric: Callable[[Any, Any], Score], predictive: Predictive, 
         The average score.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> predictive = pb.predict(model, posterior, x)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> predictive = pb.predict(model, trained, x)
         >>> average = pb.metrics.over_particles(pb.metrics.rmse, predictive, x)
         >>> bool(average >= pb.metrics.rmse(predictive, x))
         True
@@ -95,12 +94,11 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         ValueError: There are several labels per example.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> scores = pb.metrics.evaluate(pb.predict(model, posterior, x), x)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> scores = pb.metrics.evaluate(pb.predict(model, trained, x), x)
         >>> sorted(scores)[:3]
         ['coverage', 'crps', 'mae']
     """

@@ -78,10 +78,7 @@ def partial_bnn(
     split = with_latents(weights, likelihood.latents)
     prior = normal() if prior is None else prior
     bound = joint(
-        [
-            (prior(weights), weights.dim),
-            *(_latent_prior(latent) for latent in likelihood.latents),
-        ]
+        [(prior(weights), weights.dim), *(_latent_prior(latent) for latent in likelihood.latents)]
     )
 
     def init(key: PRNGKey) -> Params:
@@ -224,10 +221,6 @@ def with_chunks(model: Model, *, particles: int | None = None, rows: int | None 
 
     Returns:
         The model with these chunks.
-
-    Raises:
-        TypeError: ``model`` is not a `Model`.
-        ValueError: A chunk is not a positive integer.
 
     Example:
         >>> import partialbayes as pb

@@ -47,7 +47,6 @@ def split_weights(
 
     Raises:
         ValueError: ``stochastic`` or ``freeze`` matches no weight.
-        TypeError: ``stochastic`` or ``freeze`` is not a selection.
 
     Example:
         >>> import jax, partialbayes as pb

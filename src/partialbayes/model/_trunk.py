@@ -1,9 +1,8 @@
-"""What comes before the random and the trained weights, computed once and kept.
+"""Compute what comes before the random and trained weights once, and keep it.
 
-The network is traced, and every operation is one of three kinds: of constants alone, of the inputs but
-of no φ or ψ, or of φ or ψ. The values of the second kind that the third kind needs are the *features*:
-one set of arrays per row, after which the rest of the network, the head, does not look at the inputs
-again.
+The network is traced, and every operation is one of three kinds: it depends only on constants; on the
+inputs but not on φ or ψ; or on φ or ψ. The values of the second kind that the third kind needs are the
+*features*: one set of arrays per row. The rest of the network, the head, needs only these.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from partialbayes.types import Model, Phi, Psi
 
 
 class _Row(NamedTuple):
-    """A value that depends on the inputs alone: its number, and what it is where it is known."""
+    """A value that depends only on the inputs: its number, and its value if known."""
 
     number: int
     value: Any
@@ -38,24 +37,19 @@ class _Mixed(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where the rows are in a feature: the axis, and how many of its entries belong to one row."""
+    """The position of the rows in a feature: the axis, and the number of its entries per row."""
 
     axis: int
     each: int
 
 
 class Trunk(NamedTuple):
-    """A model in two parts; made by `split_trunk`.
+    """A model in two parts; `split_trunk` makes it.
 
     Attributes:
-        head: The same model, whose inputs are the features: the same φ and ψ, the same outputs.
-        features: ``(inputs, rows=256, folder=None) -> features``, so many rows at a time, in memory
-            or as memory maps in a folder.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.model.Trunk._fields  # of trunk = pb.model.split_trunk(model, x)
-        ('head', 'features')
+        head: The model with the features as inputs; φ, ψ and outputs do not change.
+        features: ``(inputs, rows=256, folder=None) -> features``, computed ``rows`` rows at a time, in
+            memory or as memory maps in a folder.
     """
 
     head: Model
@@ -63,23 +57,22 @@ class Trunk(NamedTuple):
 
 
 def split_trunk(model: Model, inputs: PyTree) -> Trunk:
-    """Cut a model where its first random or trained weights come in.
+    """Cut a model before its first random or trained weights.
 
-    With everything frozen that is not random (``freeze="**"``) all layers before the random ones are in
-    the trunk. They run once for each row, however many particles and epochs there are, and training
-    needs neither their weights nor their activations.
+    If everything that is not random is frozen (``freeze="**"``), all layers before the random ones are
+    in the trunk. They run once per row, for any number of particles and epochs, and training needs
+    neither their weights nor their activations.
 
     Args:
         model: The model.
-        inputs: A few rows of inputs; shapes, and a check that rows do not depend on each other.
+        inputs: A few rows of inputs, for the shapes and to check that rows do not depend on each other.
 
     Returns:
         The head, which is a model of the features, and the function that computes them. A posterior of
-        the head is one of the model, and the other way round.
+        the head is a posterior of the model, and vice versa.
 
     Raises:
         ValueError: The outputs of a row depend on the other rows, so that nothing can be kept.
-        TypeError: ``model`` is not a `Model`.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -120,7 +113,7 @@ def split_trunk(model: Model, inputs: PyTree) -> Trunk:
         constants, run = compiled[rows]
         kept: list[Any] = []
         for begin in range(0, total, rows):
-            # The last piece overlaps the one before: one shape, one program.
+            # The last piece overlaps the previous one, so that there is one shape and one program.
             start = min(begin, total - rows)
             piece = jax.tree.map(lambda leaf, s=start: _as_input(leaf[s : s + rows]), inputs)
             found = run(constants, jax.tree.leaves(piece))
@@ -173,7 +166,7 @@ def _values(arguments: list[Any]) -> list[Any]:
 
 
 def _frontier(closed: Any, num_params: int) -> list[_Row]:
-    """The values of the inputs alone that the rest needs, with their shapes, in order."""
+    """Return the values that depend only on the inputs and that the rest needs, with their shapes."""
     found: dict[int, _Row] = {}
     count = [0]
 
@@ -200,7 +193,7 @@ def _frontier(closed: Any, num_params: int) -> list[_Row]:
 
 
 def _run_trunk(closed: Any, num_params: int, inputs: Sequence[Array]) -> list[Array]:
-    """The features of inputs."""
+    """Compute the features of inputs."""
     wanted = {one.number for one in _frontier(closed, num_params)}
     values: dict[int, Array] = {}
     count = [0]
@@ -225,7 +218,7 @@ def _run_trunk(closed: Any, num_params: int, inputs: Sequence[Array]) -> list[Ar
 
 
 def _run_head(closed: Any, params: Sequence[Array], features: Sequence[Array]) -> list[Array]:
-    """The outputs, from φ, ψ and the features."""
+    """Compute the outputs from φ, ψ and the features."""
     numbers = [one.number for one in _frontier(closed, len(params))]
     known = dict(zip(numbers, features, strict=True))
     count = [0]
@@ -249,7 +242,7 @@ def _run_head(closed: Any, params: Sequence[Array], features: Sequence[Array]) -
 
 
 def _places(model: Model, row: PyTree) -> list[_Place]:
-    """Where the rows are in each feature, from the shapes with two and with three rows."""
+    """Find the rows in each feature, from the shapes with two and with three rows."""
     num_inputs = len(jax.tree.leaves(row))
     shapes = []
     for rows in (2, 3):
@@ -272,7 +265,7 @@ _MIXED_ROWS = (
 
 
 def _store(feature: Array, place: _Place) -> Array:
-    """A feature with its rows first."""
+    """Move the rows of a feature first."""
     first = jnp.moveaxis(feature, place.axis, 0)
     if place.each == 1:
         return first
@@ -287,7 +280,7 @@ def _restore(feature: Any, place: _Place) -> Array:
 
 
 def _compiled_trunk(closed: Any, places: list[_Place]) -> Any:
-    """The trunk as a program whose weights are arguments, not constants that it would hold twice."""
+    """Compile the trunk with its weights as arguments; as constants they would be held twice."""
 
     def run(constants: list[Any], inputs: list[Array]) -> list[Array]:
         bound = closed.replace(consts=constants)
@@ -307,7 +300,7 @@ def _room(folder: str | Path | None, place: int, total: int, like: Array) -> Any
 
 
 def _require_same(model: Model, trunk: Trunk, few: PyTree) -> None:
-    """Refuse a cut after which the outputs are others, or rows depend on their neighbors."""
+    """Raise an error if the cut changes the outputs, or rows depend on other rows."""
     phi, psi = model.init(jax.random.key(0))
     features = trunk.features(few, rows=1)  # each row by itself
     found = jax.tree.leaves(trunk.head.outputs(phi, psi, features))

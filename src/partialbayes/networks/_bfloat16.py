@@ -25,9 +25,6 @@ def bfloat16_matmuls(network: Network) -> Network:
     Returns:
         The network with bfloat16 products.
 
-    Raises:
-        TypeError: ``network`` is not a `Network`.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.bfloat16_matmuls(pb.mlp([2, 100, 1]))

@@ -1,17 +1,17 @@
-"""New weights beside those of a network: factors of its matrix products, for every particle its own.
+"""Add factors of matrix products to a network, as new weights that differ between particles.
 
-A kernel W of a product x W becomes, without a copy of W for each particle,
+A kernel W of a product x W becomes, without a copy of W per particle,
 
     rank one    W ∘ (1 + s) (1 + r)ᵀ        x ↦ ((x ∘ (1 + s)) W) ∘ (1 + r)
     low rank    W + A B / √(n k)            x ↦ x W + (x A) B / √(n k)
 
-with s for the n inputs and r for the outputs of the product, A of k columns and B of k rows. What is
-computed are products of activations with W, as before, and a little work on inputs and outputs. In a
-convolution s belongs to the input channels and r to the output channels; A is a convolution of the
-same extent with k output channels.
+with s for the n inputs and r for the outputs of the product, A of k columns and B of k rows. The
+computation consists of products of activations with W, as before, and a little work on inputs and
+outputs. In a convolution s belongs to the input channels and r to the output channels; A is a
+convolution of the same extent with k output channels.
 
-The network's own code stays as it is: what it computes is traced, and the products in which a chosen
-weight takes part are computed by the right-hand sides above.
+The code of the network does not change: its computation is traced, and the products that involve a
+chosen weight are computed by the right-hand sides above.
 """
 
 from __future__ import annotations
@@ -48,25 +48,26 @@ def rank_one(
     """Multiply inputs and outputs of chosen layers by new weights, 1 + s and 1 + r.
 
     The new weights are at ``factors/<path>/input`` and ``factors/<path>/output``, those of the network
-    at ``network/<path>``. They are deviations from one: a prior of mean zero, and the normal one is,
-    lies around the network as it was, and its scale, fixed or learned, says how far from it.
+    at ``network/<path>``. They are deviations from one, so a prior of mean zero, such as the normal one,
+    is centered on the original network, and its scale, fixed or learned, is the distance from it.
 
     Args:
-        network: Any network; its code is not touched.
-        pattern: Which weights get factors, a glob over their paths or several. Each must enter one
-            matrix product or convolution, and nothing else.
+        network: Any network; its code does not change.
+        pattern: The weights that get factors, by one or several globs over their paths. Each must enter
+            one matrix product or convolution, and nothing else.
         spread: Standard deviation of the new weights at the start of training; with 0 the network
-            computes what it did.
-        signs: Which of the chosen weights have input factors that start at 1 or −1, at random: their
-            particles look at the inputs from different sides from the start. None of them by default.
+            computes the same as before.
+        signs: The chosen weights whose input factors start at 1 or −1, at random, so that their
+            particles differ from the start. None by default.
         inputs: A few rows of inputs, of which only the shape matters. Needed only for weights of three
             and more axes that are not those of a convolution, such as those of an attention layer.
 
+    Returns:
+        The network with the new weights.
+
     Raises:
-        TypeError: ``network`` is not a `Network`.
-        ValueError: A pattern matches no weight; ``spread`` is negative; or a weight takes part in
-            something else than one product. Without ``inputs`` the last is found out at the first
-            call.
+        ValueError: A pattern matches no weight, or a weight enters more than one product. Without
+            ``inputs`` the latter is raised at the first call.
 
     Example:
         >>> import partialbayes as pb
@@ -111,21 +112,23 @@ def low_rank(network: Network, pattern: Pattern, rank: int, *, inputs: PyTree = 
 
     The new weights are at ``factors/<path>/input`` (A) and ``factors/<path>/output`` (B), those of the
     network at ``network/<path>``. A starts from the standard normal law and B from zero, so the network
-    starts as it was. With both drawn from a standard normal prior A B / √(n k) is as large as a kernel
-    that starts with variance 1/n; with a prior of scale s it is s² of that, and s of it where B alone
-    is random.
+    starts unchanged. If both are drawn from a standard normal prior, A B / √(n k) is as large as a
+    kernel that starts with variance 1/n; with a prior of scale s it is s² times that, and s times if
+    only B is random.
 
     Args:
-        network: Any network; its code is not touched.
-        pattern: Which weights get them, a glob over their paths or several. Each must enter one matrix
-            product or convolution, and nothing else.
-        rank: k, columns of A and rows of B.
-        inputs: As in `rank_one`.
+        network: Any network; its code does not change.
+        pattern: The weights that get the product, by one or several globs over their paths. Each must
+            enter one matrix product or convolution, and nothing else.
+        rank: Number k of columns of A and rows of B.
+        inputs: A few rows of inputs, of which only the shape matters; see `rank_one`.
+
+    Returns:
+        The network with the new weights.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
-        ValueError: A pattern matches no weight; ``rank`` is not a whole number of at least 1; or a
-            weight takes part in something else than one product, or in a convolution of several groups.
+        ValueError: A pattern matches no weight, or a weight enters more than one product or a
+            convolution of several groups.
 
     Example:
         >>> import partialbayes as pb
@@ -159,7 +162,7 @@ def low_rank(network: Network, pattern: Pattern, rank: int, *, inputs: PyTree = 
 
 
 def product_weights(network: Network, inputs: PyTree) -> list[str]:
-    """The paths of the weights of two and more axes that can have factors, found by trying each."""
+    """List the paths of the weights of two and more axes that can have factors, by trying each."""
     params = jax.eval_shape(network.init, jax.random.key(0))
     found = []
     for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
@@ -190,12 +193,12 @@ class _Site(NamedTuple):
 
     @property
     def kernel_shape(self) -> tuple[int, ...]:
-        """All axes but those of the outputs, in order."""
+        """Return all axes but those of the outputs, in order."""
         return tuple(size for axis, size in enumerate(self.shape) if axis not in self.outputs)
 
 
 class _Chosen(NamedTuple):
-    """A chosen weight on its way to its product: its value, and the axis of the weight each axis is."""
+    """A chosen weight before its product: its value, and the axis of the weight of each of its axes."""
 
     path: str
     value: Array
@@ -203,15 +206,15 @@ class _Chosen(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """A product in which a weight takes part, in terms of the axes of the weight.
+    """A product that involves a weight, in terms of the axes of the weight.
 
     Attributes:
         inputs: The weight's axes that are summed over, in order.
         outputs: The weight's axes that the result has, in order.
         multiply: ``(other, weight) -> result``.
-        along_input: From a factor with the axes ``inputs`` to one for the other operand.
-        along_output: From a factor with the axes ``outputs`` to one for the result.
-        through: ``(other, a, b) -> `` the product with the weight A B, by way of the narrow middle.
+        along_input: Maps a factor with the axes ``inputs`` to one for the other operand.
+        along_output: Maps a factor with the axes ``outputs`` to one for the result.
+        through: ``(other, a, b) -> `` the product with the weight A B, through the narrow middle.
     """
 
     inputs: tuple[int, ...]
@@ -234,7 +237,7 @@ def _zeros(item: tuple[str, _Site]) -> tuple[str, dict[str, Array]]:
 
 
 def _plan(network: Network, pattern: Pattern, inputs: PyTree) -> dict[str, _Site]:
-    """The chosen weights by path, each with the axes its factors have."""
+    """Return the chosen weights by path, each with the axes of its factors."""
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     params = jax.eval_shape(network.init, jax.random.key(0))
     leaves = {_path(keys): leaf for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]}
@@ -268,7 +271,7 @@ def _plan(network: Network, pattern: Pattern, inputs: PyTree) -> dict[str, _Site
 
 
 def _usual_axes(ndim: int, output_axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes of inputs and outputs as dense and convolution layers have them."""
+    """Return the axes of inputs and outputs in dense and convolution layers."""
     if ndim == 1:
         return (0,), ()
     output = output_axis % ndim
@@ -303,7 +306,7 @@ def _run(
     factors: dict[str, Any],
     compute: Callable[[_Product, Array, Array, Any], Array],
 ) -> PyTree:
-    """What the network computes, with the products of the weights that have factors by ``compute``."""
+    """Run the network, with the products of the weights that have factors computed by ``compute``."""
     jaxpr, shape = jax.make_jaxpr(network.apply, return_shape=True)(params, inputs)
     entered: set[str] = set()
 
@@ -352,7 +355,7 @@ def _passed_on(equation: Any, weight: _Chosen) -> _Chosen:
 
 
 def _dot_general(equation: Any, arguments: list[Any]) -> _Product | None:
-    """A matrix product; None where weight and activations go through it in step, block by block."""
+    """Describe a matrix product; None if weight and activations are multiplied block by block."""
     side = next(index for index, argument in enumerate(arguments) if isinstance(argument, _Chosen))
     other, weight = arguments[1 - side], arguments[side]
     contracted, batched = equation.params["dimension_numbers"]
@@ -391,7 +394,7 @@ def _dot_general(equation: Any, arguments: list[Any]) -> _Product | None:
 
 
 def _convolution(equation: Any, arguments: list[Any]) -> _Product | None:
-    """A convolution with the weight as its kernel; None where it is what is convolved."""
+    """Describe a convolution with the weight as its kernel; None if the weight is convolved."""
     other, weight = arguments
     if isinstance(other, _Chosen) or equation.params["batch_group_count"] != 1:
         return None
@@ -428,7 +431,7 @@ _PRODUCTS = {"dot_general": _dot_general, "conv_general_dilated": _convolution}
 
 
 def _along(factor: Array, places: Sequence[int], ndim: int) -> Array:
-    """A factor whose axes stand in given places of an array of so many."""
+    """Place the axes of a factor at given positions of an array of ``ndim`` axes."""
     shape = [1] * ndim
     for place, size in zip(places, factor.shape, strict=True):
         shape[place] = size

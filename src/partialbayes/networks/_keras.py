@@ -1,4 +1,4 @@
-"""Keras models, on Keras' JAX backend, as networks."""
+"""Use Keras models, on Keras' JAX backend, as networks."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ if TYPE_CHECKING:
 
 
 def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
-    """A network from a Keras model.
+    """Make a network from a Keras model.
 
     Args:
-        model: The model, built, on the JAX backend: set ``KERAS_BACKEND=jax`` before Keras is imported.
-            Its present weights are where training starts; the model itself is not touched.
-        pretrained: Whether those weights are worth keeping; see `Network`. False for a model that was
+        model: The built model, on the JAX backend: set ``KERAS_BACKEND=jax`` before Keras is imported.
+            Training starts at its current weights; the model itself does not change.
+        pretrained: Whether these weights are trained; see `Network`. False for a model that was
             never trained.
 
     Returns:
-        The network; the paths of its weights are those of Keras, such as ``head/kernel``, without the
-        model's own name. Dropout is off. Variables that Keras does not train (batch statistics, layers
-        with ``trainable=False``) stay as they are. Inputs are what the model takes: an array, a list or
+        The network. The paths of its weights are those of Keras, such as ``head/kernel``, without the
+        name of the model. Dropout is off. Variables that Keras does not train (batch statistics, layers
+        with ``trainable=False``) are constant. Inputs are those of the model: an array, a list or
         a dictionary of arrays.
 
     Raises:
         ImportError: Keras is not installed.
-        TypeError: ``model`` is no ``keras.Model``.
-        ValueError: Keras runs on another backend, or the model is not built or has no weights to train.
-            And when it is called: it draws random numbers.
+        ValueError: Keras runs on a different backend, or the model is not built or has no weights to
+            train. At a call: the model draws random numbers.
 
     Example:
         >>> import partialbayes as pb
@@ -75,7 +74,7 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         flat = paths(params)
         weights = [flat[name] for name in names]
-        # Code that is not ours need not meet a caller's strictness.
+        # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"):
             outputs, after = model.stateless_call(weights, constants, inputs, training=False)
         if any(after[place] is not constants[place] for place in states):
@@ -89,7 +88,7 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
 
 
 def _names(model: Any) -> dict[str, Any]:
-    """The trained variables by path, in the order of the model, without the model's own name."""
+    """Return the trained variables by path, in the order of the model, without the name of the model."""
     variables = model.trainable_variables
     own = [variable.path.removeprefix(f"{model.name}/") for variable in variables]
     twice = [name for name in own if own.count(name) > 1]

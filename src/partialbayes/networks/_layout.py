@@ -1,4 +1,4 @@
-"""Images with their channels last, for networks that want them first, and the other way round."""
+"""Convert images between channels first and channels last for a network."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ _LAYOUTS = ("NCHW", "NHWC")
 
 
 def with_layout(network: Network, data: str, own: str) -> Network:
-    """The same network for images in another layout.
+    """Adapt a network to images in a different layout.
 
     Args:
         network: The network.
-        data: How the images come: "NHWC" (channels last) or "NCHW" (channels first).
-        own: How the network takes them. PyTorch's are "NCHW", Flax's and most of Keras' "NHWC".
+        data: The layout of the images: "NHWC" (channels last) or "NCHW" (channels first).
+        own: The layout that the network takes. PyTorch uses "NCHW", Flax and most of Keras "NHWC".
 
     Returns:
-        The network. Every array of the inputs with four axes is transposed, the others pass as they are.
-
-    Raises:
-        ValueError: A layout is neither of the two.
-        TypeError: ``network`` is not a `Network`.
+        The network. Every array of the inputs with four axes is transposed; the others do not change.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -15,9 +15,7 @@ from partialbayes.types import Network, PRNGKey
 
 @serializable_builder("networks.mlp")
 def mlp(
-    sizes: Sequence[int],
-    activation: Callable[[Array], Array] = jax.nn.gelu,
-    initial_bias: float = 0.0,
+    sizes: Sequence[int], activation: Callable[[Array], Array] = jax.nn.gelu, initial_bias: float = 0.0
 ) -> Network:
     """Build a multilayer perceptron with dense layers of the given sizes.
 
@@ -34,9 +32,7 @@ def mlp(
         The network.
 
     Raises:
-        ValueError: ``sizes`` has fewer than two entries or one that is not a positive integer;
-            ``activation`` does not map an array to one of the same shape; or ``initial_bias`` is
-            negative or infinite. In `fit`: inputs have the wrong width.
+        ValueError: In `fit`: inputs have the wrong width.
 
     Example:
         >>> import partialbayes as pb

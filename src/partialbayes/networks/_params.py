@@ -31,10 +31,6 @@ def from_params(
     Returns:
         The network.
 
-    Raises:
-        TypeError: ``apply`` is not a function.
-        ValueError: ``params`` holds no array.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> params = {"trunk": jnp.ones((2, 3)), "head": jnp.ones((3, 1))}

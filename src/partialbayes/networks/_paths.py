@@ -1,4 +1,4 @@
-"""Weights by path, as nested dictionaries and back."""
+"""Convert weights between paths and nested dictionaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"a/b": 1, "a/c": 2}`` as ``{"a": {"b": 1, "c": 2}}``, in the same order."""
+    """Convert ``{"a/b": 1, "a/c": 2}`` to ``{"a": {"b": 1, "c": 2}}``, in the same order."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *parents, name = path.split("/")
@@ -19,7 +19,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paths(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested dictionaries by path."""
+    """Return the values of nested dictionaries by path."""
 
     def walk(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if not isinstance(node, Mapping):

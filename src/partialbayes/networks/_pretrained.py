@@ -1,10 +1,10 @@
-"""What the adapters share about pretrained weights."""
+"""Check the flag of pretrained weights, for all adapters."""
 
 from __future__ import annotations
 
 
 def require_weights(pretrained: bool, argument: str) -> None:
-    """Refuse ``pretrained=True`` where there are no weights to keep."""
+    """Raise an error for ``pretrained=True`` without weights to keep."""
     if pretrained:
         wanted = "the trained module itself" if argument == "module" else "variables=, the trained ones"
         raise ValueError(

@@ -1,10 +1,10 @@
-"""A few directions of weight space as the random part of a network.
+"""Make a few directions of weight space the random part of a network.
 
     weights = center + Σ_i c_i direction_i,    c = φ, some five to twenty numbers.
 
-The directions along which training moved last, the principal ones of its path, are those in which the
-data leave room: the loss is low along them, and what the network computes changes. They come with a
-length, the spread of the path, so that a standard normal prior of c has the spread of the path.
+The directions along which training moved last, the principal directions of its path, are those that
+the data do not determine: the loss is low along them, and the outputs of the network change. Their
+length is the spread of the path, so that a standard normal prior of c has the spread of the path.
 """
 
 from __future__ import annotations
@@ -22,17 +22,12 @@ from partialbayes.types import Model, Network, Particles, Posterior, PRNGKey, Ps
 
 
 class Path(NamedTuple):
-    """What `path_directions` found.
+    """The result of `path_directions`.
 
     Attributes:
-        center: The mean of the path, weights of the network.
+        center: The mean of the path, as weights of the network.
         directions: One row per direction, over all floating-point weights in flattening order.
-        shares: How much of the path's variance lies along each.
-
-    Example:
-        >>> import jax, numpy as np, partialbayes as pb
-        >>> center = pb.mlp([1, 3, 1]).init(jax.random.key(0))
-        >>> path = pb.networks.Path(center, np.ones((2, 10)), np.array([0.7, 0.2]))
+        shares: The fraction of the path's variance along each direction.
     """
 
     center: PyTree
@@ -44,18 +39,20 @@ class Path(NamedTuple):
 def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Network:
     """Add a few random coordinates to a network: all its weights move along given directions.
 
-    The new weights are at ``coordinates``, one for each direction, zero at the start; those of the
-    network are at ``network/<path>`` and stay what they are called.
+    The new weights are at ``coordinates``, one per direction, zero at the start; those of the network
+    are at ``network/<path>``.
 
     Args:
-        network: Any network; its code is not touched.
+        network: Any network; its code does not change.
         directions: One row per direction, over all floating-point weights in flattening order, as
-            `path_directions` gives them; ``jax.flatten_util.ravel_pytree`` flattens so.
-        center: Weights to start from, a tree like the network's own; its own start by default.
+            `path_directions` returns them; ``jax.flatten_util.ravel_pytree`` uses the same order.
+        center: Weights to start from, a tree like the network's own; its initial weights by default.
+
+    Returns:
+        The network with the new weights.
 
     Raises:
-        TypeError: ``network`` is not a `Network`.
-        ValueError: ``directions`` or ``center`` does not fit the weights of the network.
+        ValueError: ``directions`` or ``center`` does not match the weights of the network.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -107,16 +104,19 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
 
 
 def path_directions(model: Model, posterior: Posterior, num_directions: int) -> Path:
-    """Find the principal directions of a run's path, for `subspace`.
+    """Find the principal directions of the path of a run, for `subspace`.
 
     Args:
         model: The model that was trained; which of its weights were random does not matter.
-        posterior: That of `trajectory`, whose members are the snapshots of the path; a cloud counts as
-            its mean.
-        num_directions: How many, fewer than there are members.
+        posterior: The posterior of `trajectory`, whose members are the snapshots of the path; a cloud
+            counts as its mean.
+        num_directions: Number of directions, fewer than there are members.
+
+    Returns:
+        The center, the directions and their shares of the variance.
 
     Raises:
-        ValueError: The posterior has no members, or there are too few of them.
+        ValueError: The posterior has no members, or too few of them.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -1,7 +1,7 @@
-"""PyTorch modules as networks, run by JAX.
+"""Use PyTorch modules as networks, run by JAX.
 
 A bridge runs the module's own code on JAX arrays, so that outputs, gradients and compilation are JAX's:
-torchax, or torch2jax where that alone is installed.
+torchax, or torch2jax if only that is installed.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ def from_torch(
     pretrained: bool = True,
     bridge: str | None = None,
 ) -> Network:
-    """A network from a PyTorch module.
+    """Make a network from a PyTorch module.
 
     Args:
-        module: The module, whose present weights are where training starts. It is copied, not touched.
-        output: What of the module's result is the output, such as ``lambda result: result.logits``;
-            all of it by default.
-        pretrained: Whether the module's weights are worth keeping; see `Network`. False for a module
+        module: The module; training starts at its current weights. It is copied, and does not change.
+        output: Selects the output from the module's result, such as ``lambda result: result.logits``;
+            all of the result by default.
+        pretrained: Whether the module's weights are trained; see `Network`. False for a module
             that was never trained.
-        bridge: What runs it: "torchax" or "torch2jax"; the first that is installed by default.
+        bridge: The bridge, "torchax" or "torch2jax"; the first that is installed by default.
 
     Returns:
-        The network; the paths of its weights are the module's names, such as ``layer4/0/conv1/weight``.
-        It is in evaluation mode: dropout is off, and buffers (batch statistics) stay as they are. Inputs
+        The network. The paths of its weights are the module's names, such as ``layer4/0/conv1/weight``.
+        It is in evaluation mode: dropout is off, and buffers (batch statistics) are constant. Inputs
         are arrays as the module takes them (images are NCHW; see `with_layout`); a tuple is passed as
         several arguments, a dictionary as arguments by name.
 
     Raises:
-        ImportError: Neither bridge is installed, or not the one asked for.
-        TypeError: ``module`` is not a ``torch.nn.Module``.
-        ValueError: It has no weights. And when it is called: it uses an operator that the bridge lacks,
+        ImportError: Neither bridge is installed, or not the requested one.
+        ValueError: The module has no weights. At a call: it uses an operator that the bridge lacks,
             or draws random numbers in evaluation mode.
 
     Example:
@@ -78,7 +77,7 @@ def from_torch(
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         state = {path.replace("/", "."): value for path, value in paths(params).items()}
         arguments, named = _arguments(inputs)
-        # Code that is not ours need not meet a caller's strictness.
+        # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"):
             return call(state | buffers, arguments, named)
 
@@ -109,7 +108,7 @@ def _torchax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTree]
         before = environment.prng_key
         state, arguments, named = environment.j2t_iso((state, arguments, named))
         try:
-            # What the module makes as it goes (positions, masks) is made on the device of the rest.
+            # Tensors that the module makes (positions, masks) are made on the same device.
             with environment, torch.device("jax"):
                 result = output(torch.func.functional_call(module, state, arguments, named))
         except OperatorNotFound as error:
@@ -186,7 +185,7 @@ def _arguments(inputs: PyTree) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _as_jax(tensor: Any) -> Array:
-    """A copy: what the module's tensors hold may change later."""
+    """Copy a tensor to JAX; the module may change its own later."""
     import torch
 
     tensor = tensor.detach().cpu()

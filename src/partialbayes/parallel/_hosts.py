@@ -144,9 +144,6 @@ def allgather_rows(rows: PyTree) -> PyTree:
     Returns:
         The pytree with all rows as NumPy arrays, on every host.
 
-    Raises:
-        ValueError: ``rows`` holds no rows, or arrays of different lengths.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x, y = pb.parallel.allgather_rows((np.zeros((8, 2)), np.zeros(8)))  # one process

@@ -30,7 +30,7 @@ def mesh(particle: int = 1, data: int = 1, psi: int = 1) -> Mesh:
         A mesh of the first ``particle × data × psi`` devices of JAX.
 
     Raises:
-        ValueError: There are fewer devices, or a number of parts is not a positive integer.
+        ValueError: There are fewer devices than parts.
 
     Example:
         >>> import partialbayes as pb

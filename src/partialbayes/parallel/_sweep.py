@@ -33,7 +33,6 @@ def sweep(
         An iterator over pairs of task and result, in order of completion.
 
     Raises:
-        ValueError: ``n_jobs`` is not a positive integer.
         TypeError: ``function`` cannot be sent to the workers of a cluster.
         ImportError: joblib is not installed; scikit-learn installs it.
 

@@ -24,9 +24,6 @@ def reliability(probabilities: Any, labels: Any, bins: int = 15, ax: Any = None)
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The shapes do not match, or ``bins`` is not a positive integer.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> ax = pb.plots.reliability(np.array([0.9, 0.8, 0.3]), np.array([1, 0, 0]))
@@ -100,12 +97,11 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         The Matplotlib axes.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> ax = pb.plots.coverage(pb.predict(model, posterior, x), x)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> ax = pb.plots.coverage(pb.predict(model, trained, x), x)
     """
     low, high = _ranks(predictive, targets)
     nominal = np.linspace(0.0, 1.0, 101)
@@ -144,12 +140,11 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         The Matplotlib axes.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> ax = pb.plots.pit(pb.predict(model, posterior, x), x)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> ax = pb.plots.pit(pb.predict(model, trained, x), x)
     """
     low, high = _ranks(predictive, targets)
     ax = style.axes(ax)

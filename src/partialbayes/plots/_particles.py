@@ -29,9 +29,6 @@ def marginals(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: ``dims`` or ``names`` do not match φ.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> values = jax.random.normal(jax.random.key(0), (100, 3))
@@ -74,9 +71,6 @@ def pairs(
 
     Returns:
         The axes: one for two coordinates, else an array with marginals on its diagonal.
-
-    Raises:
-        ValueError: ``dims`` or ``names`` do not match φ.
 
     Example:
         >>> import jax, partialbayes as pb

@@ -38,12 +38,11 @@ def predictive_bands(
         ValueError: ``output`` is not the index of a target, or there is more than one input column.
 
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> ax = pb.plots.predictive_bands(pb.predict(model, posterior, x), (x, x))
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> ax = pb.plots.predictive_bands(pb.predict(model, trained, x), (x, x))
     """
     inputs = _column(predictive.inputs)
     number = 1 if predictive.mean.ndim == 1 else predictive.mean.shape[1]
@@ -90,16 +89,12 @@ def predicted_against_observed(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: Targets and predictions differ in shape.
-
     Example:
-        >>> import jax, jax.numpy as jnp, partialbayes as pb
+        >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, posterior, x), x)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, trained, x), x)
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
     if mean.shape != observed.shape:
@@ -147,17 +142,13 @@ def decision_boundary(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: Neither ``data`` nor ``limits`` is passed.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([2, 5, 1]), "layers/0/*", pb.bernoulli())
         >>> x = jax.random.normal(jax.random.key(0), (20, 2))
         >>> y = (x[:, 0] > 0).astype(int)
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> posterior = algorithm.posterior(algorithm.init(jax.random.key(0)))  # before training
-        >>> ax = pb.plots.decision_boundary(model, posterior, (x, y), resolution=10)
+        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, y), epochs=2)
+        >>> ax = pb.plots.decision_boundary(model, trained.posterior, (x, y), resolution=10)
     """
     if data is None and limits is None:
         raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from partialbayes.plots import _style as style
-from partialbayes.types import History
+from partialbayes.results import History
 
 _TITLES = {
     "loss": "Loss per example",
@@ -34,7 +34,7 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
 
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.types.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> history = pb.results.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
         >>> ax = pb.plots.trace(history, "loss")
     """
     if name not in history.metrics:
@@ -73,7 +73,7 @@ def validation(history: History, ax: Any = None) -> Any:
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> scores = np.array([2.0, 1.0, 1.5])
-        >>> history = pb.types.History({"loss": np.ones(9)}, np.array([3, 6, 9]), scores, best_step=6)
+        >>> history = pb.results.History({"loss": np.ones(9)}, np.array([3, 6, 9]), scores, best_step=6)
         >>> ax = pb.plots.validation(history)
     """
     if len(history.validation_nlpd) == 0:
@@ -111,7 +111,7 @@ def ancestry(history: History, ax: Any = None) -> Any:
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> steps = {"ancestors": np.full(9, 5.0), "ess": np.full(9, 6.0)}
-        >>> ax = pb.plots.ancestry(pb.types.History(steps, np.zeros(0, int), np.zeros(0), 9))
+        >>> ax = pb.plots.ancestry(pb.results.History(steps, np.zeros(0, int), np.zeros(0), 9))
     """
     if "ancestors" not in history.metrics:
         raise ValueError(
@@ -150,12 +150,9 @@ def training(history: History, ax: Any = None) -> list[Any]:
     Returns:
         The axes, one per curve.
 
-    Raises:
-        ValueError: The number of axes is not the number of curves.
-
     Example:
         >>> import numpy as np, partialbayes as pb
-        >>> history = pb.types.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
+        >>> history = pb.results.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
         >>> len(pb.plots.training(history))
         1
     """

@@ -1,8 +1,8 @@
-"""Numbers that correct the spread of a predictive mixture, by the density of rows that were held out.
+"""Correct the spread of a predictive mixture by the density of held-out rows.
 
     k, f, τ  or  T   =   argmax Σ_i log Σ_j w_j p(y_i | x_i, φ_j; ψ, numbers) + log prior(numbers)
 
-The prior is worth one row: numbers from few rows stay near 1, and all are bounded.
+The prior counts as one row: numbers from few rows stay near 1, and all are bounded.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
     """Correct the spread of any posterior by rows it was not trained on.
 
     Classes get a temperature; real targets with Gaussian or Student-t noise a scale factor and a floor
-    of the noise, Student's t its tails too. The numbers maximize the predictive density of the rows,
-    are bounded, and go into ψ: predictions, scores, `save` and `export` work as before.
+    of the noise, and Student's t also a correction of its tails. The numbers maximize the predictive
+    density of the rows, are bounded, and become part of ψ: predictions, scores, `save` and `export` work
+    as before.
 
     Args:
         model: The model that was trained.
-        posterior: From `fit`.
+        posterior: The posterior, from `fit`.
         data: A pair ``(inputs, targets)`` that training has not seen, in the units of training.
 
     Returns:
@@ -66,7 +67,7 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
 
 @lru_cache(maxsize=8)
 def _with_numbers_to_find(model: Model) -> Model:
-    """The same object for the same model, so that predictions compile once."""
+    """Return the same object for the same model, so that predictions compile once."""
     return with_likelihood(model, calibrated(model.likelihood))
 
 
@@ -86,16 +87,19 @@ def find_numbers(
     log_weights: Float[Array, "component row"],
     mask: Bool[Array, " example"],
 ) -> dict[str, float]:
-    """The numbers of `calibrated` that make the held-out rows most probable.
+    """Find the numbers of `calibrated` that make the held-out rows most probable.
 
     Args:
-        likelihood: Whose density counts.
-        parameters: Of the distribution, before any correction; components, then rows.
-        targets: Of the rows.
-        log_weights: Of the components, the same for all rows or one for each.
-        mask: Which rows count.
+        likelihood: The likelihood whose density counts.
+        parameters: Parameters of the distribution before any correction; components, then rows.
+        targets: Targets of the rows.
+        log_weights: Log-weights of the components, the same for all rows or one per row.
+        mask: True for the rows that count.
+
+    Returns:
+        The numbers by name.
     """
-    from scipy import optimize  # slow to import, and needed here alone
+    from scipy import optimize  # slow to import, and needed only here
 
     counted = np.asarray(mask)
     count = max(int(counted.sum()), 1)
@@ -143,6 +147,6 @@ def log_densities(
     targets: PyTree,
     log_weights: Array,
 ) -> Float[Array, " example"]:
-    """Log-density of each row under the corrected mixture."""
+    """Compute the log-density of each row under the corrected mixture."""
     each = jax.vmap(lambda base: likelihood.log_density(adjust(base, numbers), targets))(parameters)
     return jax.nn.logsumexp(each + log_weights, axis=0)

@@ -1,13 +1,13 @@
 """Conformal intervals and class sets: coverage that holds for any model, on exchangeable rows.
 
-Scores of k rows that were not trained on, r_i = |y_i − m(x_i)| / s(x_i), or 1 − p(y_i | x_i) of classes.
-With α = 1 − coverage the interval at x is
+The scores of k rows that were not trained on are r_i = |y_i − m(x_i)| / s(x_i), or 1 − p(y_i | x_i) of
+classes. With α = 1 − coverage the interval at x is
 
     [the ⌊α(k+1)⌋-th smallest of m(x) − r_i s(x),  the ⌈(1−α)(k+1)⌉-th smallest of m(x) + r_i s(x)]
 
-(Lei et al. 2018), and a class is in the set if the share of scores at least as large as its own is above
-α. Where the scores come from folds, m and s are those of the model that did not see row i (CV+, Barber
-et al. 2021): the guarantee is then 1 − 2α, the coverage in practice 1 − α.
+(Lei et al. 2018), and a class is in the set if the fraction of scores at least as large as its own is
+above α. If the scores come from folds, m and s are those of the model that did not see row i (CV+,
+Barber et al. 2021): the guarantee is then 1 − 2α, the coverage in practice 1 − α.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Conformity(NamedTuple):
     """Scores of rows that were not trained on.
 
     Attributes:
-        scores: One per row, and per output where there are several.
-        folds: Which model each is of.
+        scores: One score per row, or per row and output.
+        folds: The model that each score belongs to.
     """
 
     scores: Float[np.ndarray, "score ..."]
@@ -35,7 +35,7 @@ class Conformity(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Middles and spreads of each model, in original units."""
+    """Centers and spreads of the predictions of each model, in original units."""
 
     mean: Float[np.ndarray, "model row ..."]
     std: Float[np.ndarray, "model row ..."]
@@ -44,19 +44,19 @@ class Spread(NamedTuple):
 def conformal_interval(
     predictive: Predictive, calibration: Predictive, targets: Any, coverage: float = 0.9
 ) -> tuple[Float[np.ndarray, "example ..."], Float[np.ndarray, "example ..."]]:
-    """Intervals that hold at least ``coverage`` of new rows, whatever the model (split conformal).
+    """Compute intervals that hold at least ``coverage`` of new rows, for any model (split conformal).
 
     Args:
-        predictive: At the rows to predict.
-        calibration: At rows that training has not seen.
-        targets: Of those rows.
-        coverage: Between 0 and 1.
+        predictive: The result of `predict` at the rows to predict.
+        calibration: The result of `predict` at rows that training has not seen.
+        targets: Targets of those rows.
+        coverage: Probability inside the intervals, between 0 and 1.
 
     Returns:
-        Lower and upper ends; infinite where there are too few rows for the coverage.
+        The lower and upper ends; infinite if there are too few rows for the coverage.
 
     Raises:
-        ValueError: ``coverage`` is not strictly between 0 and 1, or the targets are classes.
+        ValueError: The targets are classes.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -80,16 +80,16 @@ def conformal_interval(
 def conformal_sets(
     predictive: Predictive, calibration: Predictive, labels: Any, coverage: float = 0.9
 ) -> Bool[np.ndarray, "example class"]:
-    """Sets of classes that hold the label of at least ``coverage`` of new rows (split conformal).
+    """Compute sets of classes that hold the label of at least ``coverage`` of new rows.
 
     Args:
-        predictive: At the rows to predict.
-        calibration: At rows that training has not seen.
-        labels: Of those rows, numbered from 0.
-        coverage: Between 0 and 1.
+        predictive: The result of `predict` at the rows to predict.
+        calibration: The result of `predict` at rows that training has not seen.
+        labels: Labels of those rows, numbered from 0.
+        coverage: Probability that the label is in the set, between 0 and 1.
 
     Returns:
-        Which classes are in the set of each row.
+        True for the classes in the set of each row.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -108,7 +108,7 @@ def conformal_sets(
 
 
 def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[Any, Any]:
-    """Ends of the intervals, from what each fold's model predicts at the rows."""
+    """Compute the ends of the intervals from the predictions of the model of each fold."""
     _require_coverage(coverage)
     scores, folds = conformity
     count = len(scores)
@@ -130,13 +130,13 @@ def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[
 def class_sets(
     probabilities: Float[np.ndarray, "model row class"], conformity: Conformity, coverage: float
 ) -> Bool[np.ndarray, "row class"]:
-    """Which classes are in the sets, from what each fold's model predicts at the rows."""
+    """Compute the classes in the sets from the predictions of the model of each fold."""
     _require_coverage(coverage)
     scores, folds = conformity
     at_least = np.zeros(probabilities.shape[1:])
     for fold, predicted in enumerate(probabilities):
         own = np.sort(scores[folds == fold])
-        # Rounding must not put a class out whose score is that of a known row.
+        # Rounding must not exclude a class whose score equals that of a known row.
         at_least += len(own) - np.searchsorted(own, 1.0 - predicted - 1e-9, side="left")
     chosen: Bool[np.ndarray, "row class"] = (1.0 + at_least) / (len(scores) + 1.0) > 1.0 - coverage
     return chosen

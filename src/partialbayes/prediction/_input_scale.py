@@ -1,4 +1,4 @@
-"""Inputs in units that suit training: each column moved by its mean, divided by its spread."""
+"""Scale inputs for training: subtract the mean of each column, and divide by its spread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FURTHEST = 1e9  # spreads; beyond it the squares of what a network computes ove
 
 
 class InputScale(NamedTuple):
-    """Inputs go to the network as z = (x − shift) / scale.
+    """The scaling z = (x − shift) / scale of the inputs of a network.
 
     Attributes:
         shift: One number per column.
@@ -25,11 +25,18 @@ class InputScale(NamedTuple):
 
     @classmethod
     def of(cls, inputs: Any, robust: bool = False) -> InputScale:
-        """Mean and standard deviation of the training rows, by column; or median and quartiles.
+        """Return the mean and standard deviation of each column of the training rows, or a robust scale.
 
-        The robust scale is the distance between the quartiles, or half the range where that is zero.
-        A column that was constant tells nothing. It is measured by its own magnitude, so that one
-        that moves a little at prediction moves the network a little.
+        The robust scale is the median and the distance between the quartiles, or half the range if that
+        is zero. A constant column carries no information. Its scale is its own magnitude, so that a
+        small change at prediction changes the input of the network little.
+
+        Args:
+            inputs: The training rows.
+            robust: Whether to use the robust scale.
+
+        Returns:
+            The scaling.
         """
         array = np.asarray(inputs, float)
         mean, spread = mean_and_spread(array)
@@ -41,7 +48,13 @@ class InputScale(NamedTuple):
         return cls(mean, np.where(spread > 0, spread, np.where(magnitude > 0, magnitude, 1.0)))
 
     def apply(self, inputs: Any) -> Float[np.ndarray, "row feature"]:
-        """From original units to those of training, in single precision.
+        """Convert from original units to those of training, in single precision.
+
+        Args:
+            inputs: Rows in original units.
+
+        Returns:
+            The scaled rows.
 
         Raises:
             ValueError: A value is a billion spreads away from the training rows.
@@ -50,13 +63,16 @@ class InputScale(NamedTuple):
 
 
 def standardize(name: str, table: Any, shift: Any, scale: Any) -> Float[np.ndarray, "row ..."]:
-    """(table − shift) / scale in single precision, computed in double.
+    """Compute (table − shift) / scale in single precision, by arithmetic in double precision.
 
     Args:
-        name: What to call the table in an error.
+        name: The name of the table in an error.
         table: Rows of numbers.
-        shift: Of each column.
-        scale: Of each column.
+        shift: Shift of each column.
+        scale: Scale of each column.
+
+    Returns:
+        The scaled table.
 
     Raises:
         ValueError: A value is a billion spreads away from the training rows.

@@ -77,12 +77,7 @@ def _merge(a: _Accumulated, b: _Accumulated) -> _Accumulated:
 
 
 @_compiled
-def moments(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    chunks: Chunks,
-) -> MixtureMoments:
+def moments(model: Model, posterior: Posterior, inputs: PyTree, chunks: Chunks) -> MixtureMoments:
     """Compute the mean, and the variance in its two parts."""
     posterior = replace_zero_weight_particles(posterior)
 
@@ -112,10 +107,7 @@ def moments(
 
 @_compiled
 def log_density(
-    model: Model,
-    posterior: Posterior,
-    data: Batch,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, data: Batch, chunks: Chunks
 ) -> Float[Array, " example"]:
     """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ) of checked data."""
     posterior = replace_zero_weight_particles(posterior)
@@ -133,12 +125,7 @@ def log_density(
 
 
 @_compiled
-def classes(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    chunks: Chunks,
-) -> Classes:
+def classes(model: Model, posterior: Posterior, inputs: PyTree, chunks: Chunks) -> Classes:
     """Compute class probabilities and the two parts of their entropy."""
     assert model.likelihood.probabilities is not None
     of_parameters = model.likelihood.probabilities
@@ -159,11 +146,7 @@ def classes(
 
 @_compiled
 def cdf(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    targets: Array,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, inputs: PyTree, targets: Array, chunks: Chunks
 ) -> Float[Array, "example ..."]:
     """Compute cumulative probabilities Σ_j w_j P(Y ≤ y | φ_j) of each entry."""
     posterior = replace_zero_weight_particles(posterior)
@@ -184,11 +167,7 @@ def _cdf(model: Model, posterior: Posterior, parameters: PyTree, targets: Array)
 
 @_compiled
 def quantile(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    levels: Float[Array, " level"],
-    chunks: Chunks,
+    model: Model, posterior: Posterior, inputs: PyTree, levels: Float[Array, " level"], chunks: Chunks
 ) -> Float[Array, "level example ..."]:
     """Compute the smallest y with cumulative probability at least each level, by bisection."""
     posterior = replace_zero_weight_particles(posterior)
@@ -249,12 +228,7 @@ def _bisect(
 
 @partial(jax.jit, static_argnames=("model", "num", "chunks"))
 def sample(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    key: PRNGKey,
-    num: int,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, inputs: PyTree, key: PRNGKey, num: int, chunks: Chunks
 ) -> PyTree:
     """Draw new targets: each draw takes one particle for all rows, and noise for each row."""
     key_component, key_noise = jax.random.split(key)
@@ -265,12 +239,7 @@ def sample(
 
 @partial(jax.jit, static_argnames=("model", "num", "chunks"))
 def even_sample(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    key: PRNGKey,
-    num: int,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, inputs: PyTree, key: PRNGKey, num: int, chunks: Chunks
 ) -> Float[Array, "draw example ..."]:
     """Draw new targets from particles that are stratified by weight."""
     key_component, key_noise = jax.random.split(key)
@@ -281,12 +250,7 @@ def even_sample(
 
 
 def draws(
-    model: Model,
-    posterior: Posterior,
-    chosen: Array,
-    inputs: PyTree,
-    key: PRNGKey,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, chosen: Array, inputs: PyTree, key: PRNGKey, chunks: Chunks
 ) -> PyTree:
     """Draw one target per row and chosen component, with a key each, so that chunks do not matter."""
     values, log_weights = posterior.particles
@@ -322,10 +286,7 @@ def draws(
 
 @_compiled
 def component_moments(
-    model: Model,
-    posterior: Posterior,
-    inputs: PyTree,
-    chunks: Chunks,
+    model: Model, posterior: Posterior, inputs: PyTree, chunks: Chunks
 ) -> tuple[Float[Array, "component example ..."], Float[Array, "component example ..."]]:
     """Compute mean and variance of each component, with the members of an ensemble concatenated."""
     posterior = replace_zero_weight_particles(posterior)

@@ -25,7 +25,8 @@ from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._mixture import rows_to_score
 from partialbayes.prediction._predictive import Predictive, rows_to_compute
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.types import Chunks, Fit, Model, Posterior
+from partialbayes.results import Fit
+from partialbayes.types import Chunks, Model, Posterior
 
 
 def predict(
@@ -93,11 +94,7 @@ def predict(
 
 
 def log_predictive_density(
-    model: Model,
-    posterior: Posterior | Fit,
-    data: Any,
-    *,
-    chunks: Chunks | None = None,
+    model: Model, posterior: Posterior | Fit, data: Any, *, chunks: Chunks | None = None
 ) -> Float[Array, " example"]:
     """Compute log Σ_j w_j p(y_i | x_i, φ_j; ψ) for each row of data.
 
@@ -110,9 +107,6 @@ def log_predictive_density(
 
     Returns:
         The log-density of each row, in nats.
-
-    Raises:
-        ValueError: The data do not match the network or the likelihood.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

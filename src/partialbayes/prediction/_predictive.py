@@ -212,9 +212,6 @@ class Predictive:
 
         Returns:
             The log-density of each row, in nats.
-
-        Raises:
-            ValueError: The targets do not match the inputs or the likelihood.
         """
         given = self._standardize(targets)
         rows = num_rows("data targets", given)
@@ -273,7 +270,7 @@ class Predictive:
             The quantiles.
 
         Raises:
-            ValueError: A level is not in (0, 1), or the targets are classes.
+            ValueError: The targets are classes.
         """
         self._refuse_classes("quantiles")
         wanted = np.atleast_1d(np.asarray(levels, float))
@@ -302,7 +299,7 @@ class Predictive:
             The lower and the upper ends.
 
         Raises:
-            ValueError: ``coverage`` is not one number in (0, 1), or the targets are classes.
+            ValueError: The targets are classes.
         """
         if np.ndim(coverage) != 0:
             raise ValueError(
@@ -325,9 +322,6 @@ class Predictive:
 
         Returns:
             The draws, in the original units.
-
-        Raises:
-            ValueError: ``num`` is not a positive integer.
         """
         require_positive_int("num", num, "the number of draws.")
         key = as_key(key)

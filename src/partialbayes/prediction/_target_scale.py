@@ -1,7 +1,7 @@
-"""Targets in units that suit training, and the way back; in double precision, on the host.
+"""Scale targets for training, and restore them, in double precision on the host.
 
-Devices compute in single precision, which holds seven digits: of 1e9 + z nothing is left of z. So the
-shift is taken off before the numbers go to the device, and put back after they have come from there.
+Devices compute in single precision, which holds seven digits: 1e9 + z loses all of z. So the
+shift is subtracted before the numbers go to the device, and added after they have returned.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _DOUBLE = float(np.finfo(np.float64).eps)
 
 
 class TargetScale(NamedTuple):
-    """Targets were trained on as z = (y − shift) / scale; predictions come back as y.
+    """The scaling z = (y − shift) / scale of targets in training; predictions are returned as y.
 
     Attributes:
         shift: A number, or one per output.
         scale: A positive number, or one per output.
-        log: Whether log y stands in place of y, for positive targets that spread over magnitudes: no
+        log: Whether log y takes the place of y, for positive targets of very different magnitudes: no
             prediction or interval is then below zero. Densities and quantiles are exact; means and
-            variances are those of a log-normal with the moments that log y has, which is exact for
+            variances are those of a log-normal with the moments of log y, which is exact for
             Gaussian noise.
 
     Example:
@@ -40,17 +40,20 @@ class TargetScale(NamedTuple):
 
     @classmethod
     def of(cls, targets: Any, log: bool = False) -> TargetScale:
-        """Mean and standard deviation of the training targets, by output; NaN entries are left out.
+        """Return the mean and standard deviation of the training targets, by output; NaN is left out.
 
-        A constant target is only shifted; targets that differ by rounding alone are constant.
+        A constant target is only shifted; targets that differ only by rounding are constant.
 
         Args:
             targets: One row per example.
             log: Whether to train on their logarithms.
 
+        Returns:
+            The scaling.
+
         Raises:
-            ValueError: The targets are not numbers, infinite, or missing in every row; or ``log``, and
-                some are not positive.
+            ValueError: The targets are not numbers, infinite, or missing in every row; or ``log`` is
+                set, and some are not positive.
         """
         num_rows("targets", targets)
         require_numeric("targets", targets)
@@ -71,24 +74,38 @@ class TargetScale(NamedTuple):
         return cls(mean, np.where(spread > 0, spread, 1.0), log)
 
     def apply(self, targets: Any) -> Any:
-        """From original units to those of training."""
+        """Convert from original units to those of training.
+
+        Args:
+            targets: Targets in original units.
+
+        Returns:
+            The scaled targets.
+        """
         values = np.asarray(targets, float)
         if self.log:
-            with np.errstate(divide="ignore"):  # nothing is below zero: its logarithm is −∞
+            with np.errstate(divide="ignore"):  # the logarithm of zero is −∞
                 values = np.log(np.maximum(values, 0.0))
         return (values - self.shift) / self.scale
 
     def restore(self, values: Any) -> Any:
-        """From the units of training to the original ones."""
+        """Convert from the units of training to the original ones.
+
+        Args:
+            values: Values in the units of training.
+
+        Returns:
+            The values in original units.
+        """
         restored = self.shift + self.scale * np.asarray(values, float)
         return np.exp(restored) if self.log else restored
 
 
 def mean_and_spread(array: Any) -> tuple[Any, Any]:
-    """Mean and standard deviation by column; NaN is left out.
+    """Compute mean and standard deviation by column; NaN is left out.
 
-    The spread is 0 where it is rounding: where all values are the same up to the precision they were
-    made in, single where all of them are fractions that single precision holds.
+    The spread is 0 if it is rounding: if all values are equal up to the precision in which they were
+    made, single if all of them are fractions that single precision holds.
     """
     magnitude = np.nanmax(np.abs(array), axis=0)
     unit = np.where(magnitude > 0, magnitude, 1.0)  # so that squares do not overflow
@@ -102,7 +119,7 @@ def mean_and_spread(array: Any) -> tuple[Any, Any]:
 
 
 def lost_in_single_precision(shift: Any, scale: Any) -> Any:
-    """Where single precision cannot hold shift + scale z: its steps are a hundredth of the scale."""
+    """Return True where single precision cannot hold shift + scale z to a hundredth of the scale."""
     shift, scale = np.abs(np.asarray(shift, float)), np.asarray(scale, float)
     largest = float(np.sqrt(np.finfo(np.float32).max)) / 1e3  # its square is a variance
     return (_SINGLE * shift > 0.01 * scale) | (shift + scale > largest)

@@ -13,7 +13,8 @@ from partialbayes.model._trunk import Trunk
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.pretrained._strangeness import Uncertainty
-from partialbayes.types import Departure, Model, Posterior, Report
+from partialbayes.results import Departure
+from partialbayes.types import Model, Posterior, Report
 
 
 @dataclass(frozen=True, eq=False)

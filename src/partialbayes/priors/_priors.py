@@ -45,8 +45,8 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
         The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``scale`` is not positive. In `partial_bnn`: ``mean`` or ``scale`` has the wrong
-            shape, or a pattern matches no weight.
+        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
+            weight.
 
     Example:
         >>> import partialbayes as pb
@@ -74,8 +74,8 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
         The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``scale`` is not positive. In `partial_bnn`: ``mean`` or ``scale`` has the wrong
-            shape, or a pattern matches no weight.
+        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
+            weight.
 
     Example:
         >>> import partialbayes as pb
@@ -103,8 +103,8 @@ def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0
         The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``degrees_of_freedom`` or ``scale`` is not positive. In `partial_bnn`: ``mean`` or
-            ``scale`` has the wrong shape, or a pattern matches no weight.
+        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
+            weight.
 
     Example:
         >>> import partialbayes as pb
@@ -136,8 +136,7 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         The prior, to pass to `partial_bnn`.
 
     Raises:
-        ValueError: ``scale`` is not positive. In `partial_bnn`: the shapes of ``params`` are not those
-            of the network.
+        ValueError: In `partial_bnn`: the shapes of ``params`` are not those of the network.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -173,9 +172,6 @@ def inverse_gamma(shape: float, rate: float) -> PriorBuilder:
 
     Returns:
         The prior, to pass to `sampled`.
-
-    Raises:
-        ValueError: ``shape`` or ``rate`` is not positive.
 
     Example:
         >>> import partialbayes as pb
@@ -215,9 +211,6 @@ def dropout(rate: float = 0.1) -> PriorBuilder:
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: ``rate`` is not in (0, 1).
 
     Example:
         >>> import partialbayes as pb

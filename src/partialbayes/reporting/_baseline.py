@@ -1,4 +1,4 @@
-"""The scores of one who knows the training targets and looks at no input, to put others beside."""
+"""Score a baseline that predicts the distribution of the training targets for every row."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _LEVELS = 199
 
 
 class Baseline(NamedTuple):
-    """The distribution of the training targets, in short.
+    """A summary of the distribution of the training targets.
 
     Attributes:
-        mean: Of real targets.
-        std: Of real targets.
-        quantiles: Of real targets, evenly spaced between 0 and 1; empty for classes.
-        counts: Rows of each class; empty for real targets.
-        log_mean: Of the logarithms, where these were trained on; None elsewhere.
-        log_std: Of the logarithms.
+        mean: Mean of real targets.
+        std: Standard deviation of real targets.
+        quantiles: Quantiles of real targets, at evenly spaced levels between 0 and 1; empty for classes.
+        counts: Number of rows of each class; empty for real targets.
+        log_mean: Mean of the logarithms, if the model was trained on these; else None.
+        log_std: Standard deviation of the logarithms; else None.
     """
 
     mean: float = 0.0
@@ -32,7 +32,15 @@ class Baseline(NamedTuple):
 
     @classmethod
     def of_numbers(cls, targets: Any, log: bool = False) -> Baseline:
-        """The baseline of real training targets."""
+        """Summarize real training targets.
+
+        Args:
+            targets: The targets.
+            log: Whether the model was trained on their logarithms.
+
+        Returns:
+            The baseline.
+        """
         array = np.asarray(targets, float)
         levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         own = cls(float(array.mean()), float(array.std()), tuple(np.quantile(array, levels).tolist()))
@@ -43,18 +51,33 @@ class Baseline(NamedTuple):
 
     @classmethod
     def of_classes(cls, labels: Any, num_classes: int) -> Baseline:
-        """The baseline of training labels, numbered from 0."""
+        """Summarize training labels.
+
+        Args:
+            labels: The labels, numbered from 0.
+            num_classes: Number of classes.
+
+        Returns:
+            The baseline.
+        """
         return cls(counts=tuple(np.bincount(labels, minlength=num_classes).tolist()))
 
     def scores(self, targets: Any) -> dict[str, float]:
-        """Its scores on targets, by the names that `metrics.evaluate` uses."""
+        """Score the baseline on targets.
+
+        Args:
+            targets: The targets.
+
+        Returns:
+            The scores, by the names that `metrics.evaluate` uses.
+        """
         if self.counts:
             return self._class_scores(np.asarray(targets, int))
         observed = np.asarray(targets, float)
         quantiles = np.asarray(self.quantiles)
         low, high = np.quantile(quantiles, [0.05, 0.95])
         equal = np.full(len(quantiles), -np.log(len(quantiles)), np.float32)
-        # Around the mean: single precision is short of digits far from zero.
+        # Relative to the mean: single precision has too few digits far from zero.
         samples = np.broadcast_to(
             (quantiles - self.mean).astype(np.float32)[:, None], (len(quantiles), len(observed))
         )

@@ -1,7 +1,7 @@
-"""One HTML page about a trained model: what it is, how good it is, what it is unsure of.
+"""Write one HTML page about a trained model: the data, its scores, its uncertainty.
 
-The page is a single file with its pictures inside, needs nothing from elsewhere and runs nothing. What
-the method does inside is folded away at its end.
+The page is a single file with its pictures inside, without scripts or outside resources. A folded
+section at its end shows the inside of the method.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ from partialbayes.prediction._predictive import Predictive
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.reporting._baseline import Baseline
 from partialbayes.reporting._html import picture, short, write_page
-from partialbayes.types import ChainReport, Chunks, Fit, History, Model, Posterior, Report
+from partialbayes.results import ChainReport, Fit, History
+from partialbayes.types import Chunks, Model, Posterior, Report
 
-_MOST_COLUMNS = 40  # to reckon the importance of
+_MOST_COLUMNS = 40  # for which the importance is computed
 _PERMUTED_ROWS = 500
-_FEWEST_ROWS = 5  # to say anything by the row
-_UNSURE = 10  # rows shown
+_FEWEST_ROWS = 5  # for sections on single rows or columns
+_UNSURE = 10  # rows to show
 _MOST_CLASSES = 20  # in a confusion matrix
 
 
 class About(NamedTuple):
-    """What a reader wants to know about the data, beyond the model itself; all of it optional.
+    """Information about the data for the reader of a report; everything is optional.
 
     Attributes:
-        target: What is predicted.
-        facts: Where the data are from, when it was trained, with which version and seed, by name.
-        columns: Of each column of the table its name, what it is, and a remark.
-        notes: What was met in the table, in sentences.
+        target: The name of the target.
+        facts: Facts by name, such as the source of the data, the date, the version and the seed.
+        columns: The name, the kind and a remark of each column of the table.
+        notes: Remarks on the table, as sentences.
         classes: Names of the classes.
-        rows: What the rows are that are scored: "held out", "out of fold", "training" or "new"; None if
-            not known.
-        names: What each row is called.
-        groups: From each column of the table to the columns of the inputs it became.
-        baseline: Of the training targets.
-        predict: ``(inputs, rows) -> Predictive``, from inputs and their places among the rows of the
-            data, where it is not the model and the posterior that predict: such as members that have
+        rows: The kind of rows that are scored: "held out", "out of fold", "training" or "new"; None if
+            unknown.
+        names: The name of each row.
+        groups: The columns of the inputs that each column of the table became.
+        baseline: The baseline of the training targets.
+        predict: ``(inputs, rows) -> Predictive``, from inputs and their positions among the rows of the
+            data, if it is not the model and the posterior that predict: for example members that have
             not seen the row.
 
     Example:
@@ -87,27 +88,25 @@ def report(
     rows: int = 2000,
     about: About | None = None,
 ) -> Path:
-    """Write a page about a trained model: the data, scores, pictures, what it is unsure of.
+    """Write a page about a trained model: the data, scores, pictures, uncertain rows.
 
     Args:
         model: The model that was trained.
-        fitted: From `fit`; or a posterior alone, with its history if there is one.
+        fitted: The result of `fit`; or a posterior, with its ``history`` if there is one.
         data: A pair ``(inputs, targets)`` to score on, best held out from training.
-        path: The file to write. It appears whole or not at all.
-        history: Of a posterior.
-        target_scale: How the targets were scaled for training; ``data`` has them as they were.
-        metadata: Anything worth telling: the data's name, the method, the seed.
-        snapshots: Collected in training, for the picture of the particles' flow.
-        title: At the top.
-        rows: How many of the data to draw at most, evenly spaced; the scores are of all.
-        about: What is known about the data.
+        path: The file to write, atomically.
+        history: The history of the posterior.
+        target_scale: The scaling of the targets in training; ``data`` has them unscaled.
+        metadata: Further facts by name: the name of the data, the method, the seed.
+        snapshots: Snapshots from training, for the picture of the particles' flow.
+        title: The title of the page.
+        rows: The most rows to draw, evenly spaced; the scores are of all rows.
+        about: Information about the data.
 
     Returns:
         The path.
 
     Raises:
-        TypeError: ``model`` is not a `Model`.
-        ValueError: The data do not fit it.
         CheckpointError: The page could not be written.
 
     Example:
@@ -133,9 +132,9 @@ def report(
     def by_model(inputs: Any, _: Any) -> Predictive:
         return predict(model, posterior, inputs, target_scale=scale, chunks=Chunks(rows=256))
 
-    look = about.predict or by_model
-    whole = look(inputs, np.arange(total))
-    some = whole if len(chosen) == total else look(_at(inputs, chosen), chosen)
+    predict_rows = about.predict or by_model
+    whole = predict_rows(inputs, np.arange(total))
+    some = whole if len(chosen) == total else predict_rows(_at(inputs, chosen), chosen)
     second_stages = fitted.reports if isinstance(fitted, Fit) else ()
     scores = _evaluated(whole, targets)
     facts = {**about.facts, **{str(name): str(value) for name, value in (metadata or {}).items()}}
@@ -145,7 +144,7 @@ def report(
         *_scores(scores, targets, about),
         *_classes(whole, targets, about),
         *_predictions(some, targets[chosen], about),
-        *_importance(look, inputs, targets, about),
+        *_importance(predict_rows, inputs, targets, about),
         *_most_unsure(some, targets[chosen], chosen, about),
         *_findings(history, posterior, second_stages),
         '<details class="inside"><summary>Inside the method</summary>',
@@ -159,7 +158,7 @@ def report(
 
 
 def _checked(model: Model, data: Any, scale: TargetScale | None) -> tuple[Any, Any]:
-    """Inputs and targets, after the checks of the library."""
+    """Return inputs and targets, after the checks of the library."""
     inputs, targets = data if isinstance(data, tuple | list) and len(data) == 2 else (data, None)
     scaled = targets if scale is None or targets is None else scale.apply(targets)
     as_batch(model, (inputs, scaled) if targets is not None else data, "data")
@@ -180,7 +179,7 @@ def _evaluated(predictive: Predictive, targets: Any) -> dict[str, float] | str:
 def _summary(
     predictive: Predictive, scores: dict[str, float] | str, total: int, about: About
 ) -> Iterator[str]:
-    """What there is to say in two sentences, and in red if the scores are of the training rows."""
+    """Summarize the model in two sentences, with a warning if the rows are those of training."""
     of = {
         "held out": f"{total} rows that were held out from training, to choose when to stop",
         "out of fold": f"the {total} rows of training, each predicted by members that have not seen it",
@@ -200,7 +199,7 @@ def _summary(
     if about.rows == "training":
         yield (
             '<p class="alarm">These are the rows the model was trained on. On new rows it will be '
-            "worse: keep some rows apart, and score those.</p>"
+            "worse: hold some rows out, and score those.</p>"
         )
 
 
@@ -240,13 +239,13 @@ def _scores(scores: dict[str, float] | str, targets: Any, about: About) -> Itera
         return
     yield _grid(["", "model", "baseline", ""], lines, numbers=(1, 2), quiet=(3,), style="scores")
     yield (
-        '<p class="note">The baseline looks at no column: it predicts the spread of the training '
-        "targets, or the shares of the classes, for every row.</p>"
+        '<p class="note">The baseline uses no column: it predicts the distribution of the training '
+        "targets, or the frequencies of the classes, for every row.</p>"
     )
 
 
 def _classes(predictive: Predictive, targets: Any, about: About) -> Iterator[str]:
-    """How often each class is there, and what it is taken for."""
+    """Count the rows of each class, and the classes they are predicted as."""
     if not predictive.model.likelihood.is_classification or predictive.probabilities.ndim != 2:
         return
     probabilities = np.asarray(predictive.probabilities)
@@ -282,9 +281,9 @@ def _class_names(about: About, number: int) -> list[str]:
 
 
 def _importance(
-    look: Callable[[Any, Any], Predictive], inputs: Any, targets: Any, about: About
+    predict_rows: Callable[[Any, Any], Predictive], inputs: Any, targets: Any, about: About
 ) -> Iterator[str]:
-    """By how much the NLPD rises when a column is shuffled among the rows."""
+    """Measure how much the NLPD rises when a column is shuffled among the rows."""
     if not (hasattr(inputs, "shape") and len(inputs.shape) == 2 and len(targets) >= _FEWEST_ROWS):
         return
     groups = dict(about.groups) or {f"input {place}": [place] for place in range(inputs.shape[1])}
@@ -295,11 +294,11 @@ def _importance(
     random = np.random.default_rng(0)
     risen = {}
     try:
-        before = float(metrics.nlpd(look(rows, chosen), observed))
+        before = float(metrics.nlpd(predict_rows(rows, chosen), observed))
         for name, places in groups.items():
             shuffled = rows.copy()
             shuffled[:, list(places)] = rows[random.permutation(len(rows))][:, list(places)]
-            risen[name] = float(metrics.nlpd(look(shuffled, chosen), observed)) - before
+            risen[name] = float(metrics.nlpd(predict_rows(shuffled, chosen), observed)) - before
     except ValueError:  # a likelihood that cannot score these
         return
     largest = max(*risen.values(), 1e-9)
@@ -311,14 +310,14 @@ def _importance(
     )
     yield "<h2>Which columns matter</h2>"
     yield (
-        '<p class="note">By how many nats the NLPD rises when the column is shuffled among the rows, so '
-        "that it says nothing about them. Columns that tell the same share what they are worth.</p>"
+        '<p class="note">The rise of the NLPD, in nats, when the column is shuffled among the rows, so '
+        "that it carries no information. Columns with the same information share their importance.</p>"
     )
     yield f'<div class="wide"><table class="bars">{lines}</table></div>'
 
 
 def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About) -> Iterator[str]:
-    """The rows whose prediction is least certain."""
+    """List the rows whose prediction is least certain."""
     is_classification = predictive.model.likelihood.is_classification
     if len(chosen) < _FEWEST_ROWS:
         return
@@ -326,7 +325,7 @@ def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About
         return
     spread = np.asarray(predictive.entropy if is_classification else predictive.std)
     scale = predictive.target_scale
-    if scale is not None and scale.log:  # else these would be the largest targets
+    if scale is not None and scale.log:  # otherwise these would be the largest targets
         spread = spread / np.asarray(predictive.mean)
     order = np.argsort(-spread)[:_UNSURE]
     names = [about.names[row] if len(about.names) > row else f"row {row + 1}" for row in chosen]
@@ -436,7 +435,7 @@ def _predictions(predictive: Predictive, targets: Any, about: About) -> Iterator
                 lambda ax: plots.predictive_bands(predictive, pair, ax=ax),
             )
         yield _figure(
-            f"Predicted {about.target} against observed: on the dashed line all is right",
+            f"Predicted {about.target} against observed: the dashed line is a perfect prediction",
             lambda ax: plots.predicted_against_observed(predictive, targets, ax=ax),
         )
         if predictive.model.likelihood.cdf is not None:
@@ -493,7 +492,7 @@ def _grid(
     quiet: Sequence[int] = (),
     style: str = "",
 ) -> str:
-    """A table; ``numbers`` are the columns that are set to the right, ``quiet`` those in gray."""
+    """Make a table; ``numbers`` are the columns aligned to the right, ``quiet`` those in gray."""
 
     def row(tag: str, cells: Sequence[str]) -> str:
         made = ""
@@ -507,7 +506,7 @@ def _grid(
 
 
 def _evenly(total: int, most: int) -> Any:
-    """So many rows at most, evenly spaced."""
+    """Choose at most ``most`` rows, evenly spaced."""
     return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(int))
 
 
@@ -516,7 +515,7 @@ def _short(value: Any) -> str:
 
 
 def _figure(caption: str, draw: Callable[..., Any], columns: int = 1) -> str:
-    """A picture as an element of the page."""
+    """Draw a picture as an element of the page."""
     from matplotlib.figure import Figure
 
     size = (5.2, 4.0) if columns == 1 else (2.6 * columns, 2.8)

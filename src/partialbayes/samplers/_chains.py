@@ -1,7 +1,7 @@
-"""Many Markov chains on p(φ | y_1:N; ψ̂) in one program, with R-hat and effective sample size.
+"""Run many Markov chains on p(φ | y_1:N; ψ̂) in one program, with R-hat and effective sample size.
 
-The kernels are BlackJAX's. Chains run side by side (one scan over draws, mapped over chains
-inside), so several cost little more than one where a single chain does not fill the machine; the
+The kernels are BlackJAX's. One scan over draws, mapped over chains inside, runs the chains side by
+side, so several chains cost little more than one if a single chain does not fill the machine. The
 layers before the stochastic ones run once, before the scan.
 """
 
@@ -17,36 +17,26 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
+from partialbayes.results import ChainReport
 from partialbayes.samplers._target import log_joint, prior_scale
-from partialbayes.types import (
-    Batch,
-    ChainReport,
-    Model,
-    Particles,
-    Phi,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-    Scalar,
-)
+from partialbayes.types import Batch, Model, Particles, Phi, Posterior, PRNGKey, Report, Sampler, Scalar
 from partialbayes.weights import uniform_log_weights
 
 
 class Adapted(NamedTuple):
-    """A step size, and a diagonal mass matrix, to be found during burn-in."""
+    """A step size and a diagonal mass matrix to be tuned during warm-up."""
 
     target_acceptance: Any
 
 
 def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
-    """Ask for window adaptation: burn-in tunes the step size and a diagonal mass matrix.
+    """Request window adaptation: warm-up tunes the step size and a diagonal mass matrix.
 
     Args:
         target_acceptance: The mean acceptance probability to aim for, in (0, 1).
 
-    Raises:
-        ValueError: ``target_acceptance`` is not within (0, 1).
+    Returns:
+        The value to pass as ``step_size``.
 
     Example:
         >>> import partialbayes as pb
@@ -57,13 +47,14 @@ def adapted(target_acceptance: float | Float[Array, ""] = 0.8) -> Adapted:
 
 
 class ChainLength(NamedTuple):
-    """How long the chains are, and how many.
+    """The number and length of the chains.
 
     Attributes:
-        chains: Chains side by side.
-        num_warmup: Draws of each chain thrown away (and tuned on, where the step size is adapted).
-        draws: Draws of each chain kept.
-        particles: How many of the kept draws, evenly spaced, make the posterior.
+        chains: Number of chains, run side by side.
+        num_warmup: Number of draws of each chain that are discarded, and used for tuning if the step
+            size is adapted.
+        draws: Number of draws of each chain that are kept.
+        particles: Number of kept draws, evenly spaced, in the posterior.
     """
 
     chains: int
@@ -79,15 +70,18 @@ def chain_sampler(
     length: ChainLength,
     jitter: float | Float[Array, ""],
 ) -> Sampler:
-    """A sampler that runs a kernel of BlackJAX's Hamiltonian family.
+    """Make a sampler that runs a kernel of BlackJAX's Hamiltonian family.
 
     Args:
-        load_family: Gives the kernel, such as ``blackjax.nuts``; called late because importing
+        load_family: Returns the kernel, such as ``blackjax.nuts``. It is called late because importing
             BlackJAX starts XLA.
-        parameters: What the kernel takes besides step size and mass.
-        step_size: Of the leapfrog integrator, with unit mass; or `adapted`.
-        length: How long, and how many.
-        jitter: Spread of the starts, in standard deviations of the prior.
+        parameters: The arguments of the kernel besides step size and mass.
+        step_size: The step size of the leapfrog integrator, with unit mass; or `adapted`.
+        length: The number and length of the chains.
+        jitter: Spread of the starting points, in standard deviations of the prior.
+
+    Returns:
+        The sampler.
     """
     if not isinstance(step_size, Adapted):
         require_positive("step_size", step_size)
@@ -148,12 +142,12 @@ def chain_sampler(
 
 
 def require_length(length: ChainLength, jitter: Any) -> None:
-    """Refuse chains of no length, too few draws for the particles asked for, and a jitter below zero."""
+    """Raise an error for empty chains, fewer draws than particles, or a negative jitter."""
     if not isinstance(jitter, jax.core.Tracer) and not 0.0 <= float(jitter) < math.inf:
         raise ValueError(f"jitter must be finite and not negative, not {jitter!r}.")
     names = ("num_chains", "num_warmup", "num_draws", "num_particles")
     for name, count in zip(names, length, strict=True):
-        require_positive_int(name, count, "for example 1000 draws of 4 chains after a burn-in of 2000.")
+        require_positive_int(name, count, "for example 1000 draws of 4 chains after a warm-up of 2000.")
     if length.particles > length.chains * length.draws:
         raise ValueError(
             f"num_particles is {length.particles}, but only {length.chains} chains × {length.draws} "
@@ -164,7 +158,7 @@ def require_length(length: ChainLength, jitter: Any) -> None:
 def starting_points(
     key: PRNGKey, model: Model, posterior: Posterior, num: int, jitter: Any
 ) -> Float[Array, "chain dim"]:
-    """Particles drawn by weight, spread a little so that chains from one point differ."""
+    """Draw particles by weight, and add noise so that chains from one particle differ."""
     key_choice, key_jitter = jax.random.split(key)
     values, log_weights = posterior.particles
     chosen = values[jax.random.categorical(key_choice, log_weights, shape=(num,))]
@@ -173,7 +167,7 @@ def starting_points(
 
 
 def evenly_spaced(chains: Float[Array, "chain draw dim"], num: int) -> Particles:
-    """Evenly spaced draws of all the chains, equally weighted."""
+    """Return evenly spaced draws of all chains, equally weighted."""
     flat = chains.reshape(-1, chains.shape[-1])
     places = np.arange(num) * flat.shape[0] // num  # on the host, in 64 bits
     return Particles(flat[places], uniform_log_weights(num))
@@ -185,11 +179,11 @@ def chain_report(
     divergent: Bool[Array, "draw chain"],
     step_size: Float[Array, " chain"],
 ) -> ChainReport:
-    """Split R-hat and effective sample size of each coordinate, acceptance of each chain."""
+    """Compute split R-hat and effective sample size of each coordinate, and acceptance of each chain."""
     import blackjax.diagnostics as diagnostics
 
     num_chains, num_draws, dim = chains.shape
-    # Halves as chains of their own: drift within a chain then shows, and one chain is enough.
+    # Each half counts as a chain, so that drift within a chain shows, and one chain is enough.
     half = num_draws // 2
     halves = chains[:, : 2 * half].reshape(2 * num_chains, half, dim)
     undefined = jnp.full(dim, jnp.nan, chains.dtype)

@@ -3,9 +3,10 @@
 A draw refreshes the momentum, p ~ N(0, M), follows the Hamiltonian −log p(φ, y) + ½ pᵀ M⁻¹ p for a
 number of leapfrog steps, and accepts the end point by Metropolis.
 
-Trajectories of one length resonate: where many weights know little but their prior they turn at one
-speed, and after a full period all are back where they started. A tuned step size seeks this out,
-since such a draw is always accepted; it is therefore varied from draw to draw by up to 30 %.
+Trajectories of one length resonate: weights about which the data contain little all turn at one speed,
+and after a full period all are back where they started. Step-size adaptation favors such a period,
+since the draw is always accepted. The adapted step size is therefore varied from draw to draw by up to
+30 %.
 """
 
 from __future__ import annotations
@@ -33,32 +34,28 @@ def hmc(
 ) -> Sampler:
     """Sample φ by HMC; the defaults are the paper's settings, in four chains.
 
-    The report holds ``r_hat`` and ``ess`` of each weight, ``acceptance`` and ``step_size`` of each
-    chain, and ``divergences``, the number of kept draws whose energy error blew up.
+    The report is a `ChainReport`.
 
     Args:
-        step_size: Of the leapfrog integrator, with unit mass; or ``adapted()`` to tune it, and a
-            diagonal mass matrix, during burn-in. Fewer leapfrog steps then do, say 10.
-        num_leapfrog_steps: Leapfrog steps per draw.
-        num_chains: Chains, all in one program.
-        num_warmup: Draws of each chain to throw away.
-        num_draws: Draws of each chain to keep.
-        num_particles: How many of the kept draws, evenly spaced, make the posterior.
-        jitter: Chains start at particles of the first stage plus noise of this many standard
-            deviations of the prior; 0 for the particles themselves.
+        step_size: The step size of the leapfrog integrator, with unit mass; or ``adapted()`` to tune it
+            and a diagonal mass matrix during warm-up. Fewer leapfrog steps are then enough, such as 10.
+        num_leapfrog_steps: Number of leapfrog steps per draw.
+        num_chains: Number of chains, all in one program.
+        num_warmup: Number of draws of each chain to discard.
+        num_draws: Number of draws of each chain to keep.
+        num_particles: Number of kept draws, evenly spaced, in the posterior.
+        jitter: Noise, in standard deviations of the prior, that is added to the particles of the first
+            stage at which chains start; 0 for none.
 
-    Raises:
-        ValueError: ``step_size`` is not positive, or a count not a whole number of at least 1.
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> sampler = pb.samplers.hmc(
-        ...     num_leapfrog_steps=5, num_warmup=10, num_draws=10, num_particles=20
-        ... )
-        >>> map_hmc = pb.two_stage(pb.map_estimate(model), sampler)
-        >>> trained = pb.fit(map_hmc, (x, x), epochs=2)
+        >>> short = pb.samplers.hmc(num_leapfrog_steps=5, num_warmup=10, num_draws=10, num_particles=20)
+        >>> trained = pb.fit(pb.two_stage(pb.map_estimate(model), short), (x, x), epochs=2)
         >>> trained.posterior.particles.values.shape, trained.report.r_hat.shape
         ((20, 10), (10,))
     """
@@ -83,12 +80,7 @@ def _varied_hmc() -> Any:
         kernel = blackjax.hmc.build_kernel(*integrator)
 
         def step(
-            key: PRNGKey,
-            state: Any,
-            log_density: LogDensity,
-            step_size: Any,
-            *rest: Any,
-            **more: Any,
+            key: PRNGKey, state: Any, log_density: LogDensity, step_size: Any, *rest: Any, **more: Any
         ) -> Any:
             key_factor, key_draw = jax.random.split(key)
             factor = jax.random.uniform(key_factor, minval=0.7, maxval=1.3)

@@ -1,38 +1,30 @@
-"""Likelihood weighting: draws of the prior, weighted by all the data.
+"""Importance sampling: draws from the prior, weighted by all the data.
 
     φ_j ~ π(φ; ψ̂),    w_j ∝ p(y_1:N | φ_j; ψ̂),    log Ẑ = log (1/J) Σ_j p(y_1:N | φ_j; ψ̂)
 
-Exact as J grows, and hopeless where the posterior is much narrower than the prior: the report's
-effective sample size tells.
+The weighted draws are consistent as J grows, but useless if the posterior is much narrower than the
+prior. The effective sample size in the report shows it.
 """
 
 from __future__ import annotations
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes.feynman_kac._gradients import forward_pass
-from partialbayes.types import (
-    Batch,
-    ImportanceReport,
-    Model,
-    Particles,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-)
+from partialbayes.results import ImportanceReport
+from partialbayes.types import Batch, Model, Particles, Posterior, PRNGKey, Report, Sampler
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
 
 def importance_sampling(*, num_particles: int = 1000) -> Sampler:
     """Sample φ by importance sampling from the prior.
 
-    The report holds ``ess`` and ``log_evidence``.
+    The report is an `ImportanceReport`.
 
     Args:
-        num_particles: How many draws of the prior.
+        num_particles: Number of draws from the prior.
 
-    Raises:
-        ValueError: ``num_particles`` is not a whole number of at least 1.
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Example:
         >>> import partialbayes as pb

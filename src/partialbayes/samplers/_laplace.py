@@ -1,19 +1,19 @@
 """Laplace approximation of p(φ | y_1:N; ψ̂): the Gaussian at its mode with its curvature.
 
     φ ~ N(φ*, P⁻¹),    P = H − ∇² log π(φ*),
-    log Z ≈ log p(y | φ*) + log π(φ*) + ½ d log 2π − ½ log det P,
+    log Z ≈ log p(y | φ*) + log π(φ*) + ½ d log 2π − ½ log det P.
 
-φ* the mode found by L-BFGS from the best particle of the first stage, and H the curvature of
-−log p(y | φ): by default the generalized Gauss–Newton matrix Jᵀ (−∇²_f log p) J, which is the exact
-Hessian where the outputs f are linear in φ and never negative where log p is concave in f; or the
-exact Hessian.
+φ* is the mode found by L-BFGS from the best particle of the first stage, and H the curvature of
+−log p(y | φ). By default H is the generalized Gauss–Newton matrix Jᵀ (−∇²_f log p) J, which is the exact
+Hessian if the outputs f are linear in φ, and never negative if log p is concave in f. It may also be
+the exact Hessian.
 
-A direction in which P is smaller than the prior's own precision (one over its variance), negative
-included, has no Gaussian of its own: there the prior's variance is used, and the report counts it.
+In a direction in which P is below the prior's own precision (one over its variance), or negative, the
+prior's variance is used; the report counts these directions.
 
-Where the outputs are far from linear in φ (a hidden layer, few data) draws of this Gaussian leave
-the bent region where the posterior is, and predict worse than the mode: use it on a last layer, or
-a sampler of chains. ``num_moves`` corrects draws where the Gaussian is not far off: HMC moves each of
+If the outputs are far from linear in φ (a hidden layer, few data), draws from this Gaussian lie outside
+the curved region of the posterior, and predict worse than the mode. Use it on a last layer, or use a
+sampler of chains. If the Gaussian is not far off, ``num_moves`` corrects the draws: HMC moves each of
 them, in the coordinates in which the Gaussian is N(0, I).
 """
 
@@ -29,11 +29,11 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive_int
 from partialbayes._utils.jaxprs import partially_evaluate
+from partialbayes.results import LaplaceReport
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.samplers._whitened import hamiltonian_moves
 from partialbayes.types import (
     Batch,
-    LaplaceReport,
     LogDensity,
     Model,
     Particles,
@@ -62,21 +62,18 @@ def laplace(
 ) -> Sampler:
     """Draw φ from the Gaussian at the mode of its posterior.
 
-    The report holds ``log_evidence``; ``clipped``, in how many directions the prior's variance had
-    to stand in; and ``gradient_norm``, of the log-density in units of the prior's standard
-    deviations, small where a mode was found.
+    The report is a `LaplaceReport`; its ``gradient_norm`` is small if a mode was found.
 
     Args:
         covariance: "full", or "diagonal" to keep only the diagonal of the precision.
         curvature: "gauss-newton" or "hessian", of the negative log-likelihood.
-        num_particles: How many draws make the posterior.
-        num_steps: L-BFGS steps toward the mode; stochastic training stops short of it.
-        num_moves: Moves of HMC that take every draw from the Gaussian toward the posterior itself; 10
-            do where the outputs are linear in φ. With 0 the draws are the Gaussian's.
+        num_particles: Number of draws in the posterior.
+        num_steps: Number of L-BFGS steps toward the mode, which stochastic training does not reach.
+        num_moves: Number of HMC moves that take every draw from the Gaussian toward the posterior
+            itself; 10 are enough if the outputs are linear in φ. With 0 the draws are the Gaussian's.
 
-    Raises:
-        ValueError: ``covariance`` or ``curvature`` is neither of the two, or a count not a whole
-            number of at least 1.
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -138,7 +135,7 @@ def laplace(
         dim = mode.shape[0]
         report = LaplaceReport(
             log_evidence=height + 0.5 * dim * jnp.log(2.0 * jnp.pi) - 0.5 * log_determinant,
-            # Rounding may leave a direction the data say nothing about just below one.
+            # Rounding may put a direction without any information from the data just below one.
             clipped=jnp.sum(eigenvalues < 1.0 - 1e-3),
             gradient_norm=jnp.linalg.norm(scale * gradient),
             acceptance=acceptance,
@@ -151,7 +148,7 @@ def laplace(
 def find_mode(
     log_density: LogDensity, starts: Float[Array, "particle dim"], num_steps: int
 ) -> Float[Array, " dim"]:
-    """L-BFGS from the best of the starts; the best point seen, should the search go astray."""
+    """Run L-BFGS from the best of the starts, and return the best point it evaluated."""
     heights = jax.vmap(log_density)(starts)
     start = starts[jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights))]
 
@@ -175,7 +172,7 @@ def find_mode(
 
 
 def gauss_newton(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
-    """V ↦ Jᵀ (−∇²_f log p) J v, for the network's outputs f, and parameters of the likelihood in φ."""
+    """Return v ↦ Jᵀ (−∇²_f log p) J v, for the outputs f and the likelihood's parameters in φ."""
 
     def inner(phi: Phi) -> tuple[PyTree, PyTree]:
         return model.outputs(phi, psi, batch.inputs), model.split.latents(phi)
@@ -193,7 +190,7 @@ def gauss_newton(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
 
 
 def exact_hessian(model: Model, psi: Psi, batch: Batch, phi: Phi) -> Product:
-    """V ↦ (−∇²_φ log p) v."""
+    """Return v ↦ (−∇²_φ log p) v."""
     return _hessian_product(
         partially_evaluate(lambda phi: -model.log_likelihood(phi, psi, batch).sum(), phi), phi
     )

@@ -1,10 +1,10 @@
 """Microcanonical Langevin Monte Carlo on p(φ | y_1:N; ψ̂), by BlackJAX.
 
-A particle of constant speed is bent by the gradient, u' = −(I − u uᵀ) ∇U / (d − 1), φ' = u with |u| = 1,
-so that the time it spends in a place is what the posterior asks for; a little noise turns its direction
-over a length L. No step is rejected, and each moves on: one of the cheapest samplers of many weights.
-The error of the step is not corrected but held down: burn-in finds the step size at which the energy
-varies by a given small amount per weight, a diagonal mass, and L from the autocorrelation.
+The gradient bends the path of a particle of constant speed, u' = −(I − u uᵀ) ∇U / (d − 1), φ' = u with
+|u| = 1, so that the time it spends in a region is proportional to the posterior. Noise turns its
+direction over a length L. No step is rejected, which makes it one of the cheapest samplers of many
+weights. The error of a step is not corrected but kept small: warm-up finds the step size at which the
+energy varies by a given small amount per weight, a diagonal mass, and L from the autocorrelation.
 
 Chains that start at the members of a deep ensemble make a Bayesian deep ensemble:
 ``two_stage(ensemble(map_estimate(model), 8), mclmc(num_chains=1))``, with all weights in φ.
@@ -29,7 +29,7 @@ from partialbayes.samplers._chains import (
 from partialbayes.samplers._target import log_joint, prior_scale
 from partialbayes.types import Batch, Model, Posterior, PRNGKey, Report, Sampler
 
-# Shares of the burn-in for the step size, for the mass (and a third as much again), and for L.
+# Fractions of the warm-up for the step size, for the mass (and a third as much again), and for L.
 _SHARES = (0.4, 0.24, 0.28)
 
 
@@ -43,25 +43,27 @@ def mclmc(
     energy_variance: float | Float[Array, ""] = 5e-4,
     jitter: float | Float[Array, ""] = 0.0,
 ) -> Sampler:
-    """Sample φ by microcanonical Langevin dynamics, tuned during burn-in; for up to all the weights.
+    """Sample φ, up to all the weights, by microcanonical Langevin dynamics tuned during warm-up.
 
-    The report is that of `hmc`; ``acceptance`` is the share of the steps that did not fail, and
-    ``divergences`` the number of draws kept from one that did.
+    The report is a `ChainReport`. Its ``acceptance`` is the fraction of steps that did not fail, and
+    ``divergences`` the number of kept draws with a failed step.
 
     Args:
-        num_chains: Chains, all in one program.
-        num_warmup: Steps of each chain to tune on and throw away.
-        num_draws: Draws of each chain to keep.
-        steps_per_draw: Steps between them, two gradients each.
-        num_particles: How many of the kept draws, evenly spaced, make the posterior.
-        energy_variance: What the energy may vary by, per weight and step; the smaller the smaller the
-            steps, and the bias.
-        jitter: Chains start at particles of the first stage plus noise of this many standard
-            deviations of the prior.
+        num_chains: Number of chains, all in one program.
+        num_warmup: Number of steps of each chain to tune on and discard.
+        num_draws: Number of draws of each chain to keep.
+        steps_per_draw: Number of steps between draws, two gradients each.
+        num_particles: Number of kept draws, evenly spaced, in the posterior.
+        energy_variance: The variance of the energy to allow per weight and step. A smaller one gives
+            smaller steps and a smaller bias.
+        jitter: Noise, in standard deviations of the prior, that is added to the particles of the first
+            stage at which chains start.
+
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
-        ValueError: A count is not a whole number of at least 1, ``num_warmup`` is below 100,
-            ``energy_variance`` is not positive, or φ has a single weight.
+        ValueError: At the first step: φ has a single weight.
 
     Example:
         >>> import partialbayes as pb

@@ -1,7 +1,6 @@
 """The no-U-turn sampler on p(φ | y_1:N; ψ̂), by BlackJAX.
 
-HMC that doubles its trajectory until it turns back on itself, so that only the step size is left to
-tune.
+It is HMC that doubles its trajectory until it turns back, so that only the step size has to be tuned.
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ def nuts(
     num_particles: int = 1000,
     jitter: float | Float[Array, ""] = 0.1,
 ) -> Sampler:
-    """Sample φ by NUTS, step size and mass tuned during burn-in.
+    """Sample φ by NUTS, with step size and mass tuned during warm-up.
 
-    The report is that of `hmc`.
+    The report is a `ChainReport`.
 
     Args:
-        step_size: ``adapted()`` by default; a number for a fixed one, with unit mass.
+        step_size: ``adapted()`` by default; a number for a fixed step size, with unit mass.
         max_doublings: A trajectory has at most 2 to this power leapfrog steps.
-        num_chains: Chains, all in one program; each draw takes as long as the longest trajectory.
-        num_warmup: Draws of each chain to tune on and throw away.
-        num_draws: Draws of each chain to keep.
-        num_particles: How many of the kept draws, evenly spaced, make the posterior.
-        jitter: Chains start at particles of the first stage plus noise of this many standard
-            deviations of the prior; 0 for the particles themselves.
+        num_chains: Number of chains, all in one program; each draw takes as long as the longest
+            trajectory.
+        num_warmup: Number of draws of each chain to tune on and discard.
+        num_draws: Number of draws of each chain to keep.
+        num_particles: Number of kept draws, evenly spaced, in the posterior.
+        jitter: Noise, in standard deviations of the prior, that is added to the particles of the first
+            stage at which chains start; 0 for none.
 
-    Raises:
-        ValueError: As in `hmc`.
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Example:
         >>> import partialbayes as pb

@@ -1,4 +1,4 @@
-"""The density every sampler of φ is after, at fixed ψ, and a length to measure φ by."""
+"""The density that every sampler of φ targets at fixed ψ, and the scale of φ under the prior."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partialbayes.types import Batch, LogDensity, Model, Phi, Psi, Scalar
 
 
 def log_joint(model: Model, psi: Psi, batch: Batch) -> LogDensity:
-    """Log π(φ; ψ) + Σ_n log p(y_n | φ; ψ), what φ does not reach computed already."""
+    """Return log π(φ; ψ) + Σ_n log p(y_n | φ; ψ), with all that does not depend on φ precomputed."""
 
     def log_density(phi: Phi) -> Scalar:
         return model.log_prior(phi, psi) + model.log_likelihood(phi, psi, batch).sum()
@@ -19,6 +19,6 @@ def log_joint(model: Model, psi: Psi, batch: Batch) -> LogDensity:
 
 
 def prior_scale(model: Model, psi: Psi) -> Float[Array, " dim"]:
-    """The prior's standard deviations; one where the prior is too heavy-tailed to have any."""
+    """Return the prior's standard deviations; one if the prior has no finite variance."""
     variance = model.prior_moments(psi).variance
     return jnp.where(jnp.isfinite(variance), jnp.sqrt(variance), 1.0)

@@ -1,8 +1,8 @@
 """Sequential Monte Carlo by tempering on p(φ | y_1:N; ψ̂).
 
-From the prior, through π(φ) p(y_1:N | φ; ψ̂)^λ with λ growing to 1, each step as long as the ESS
-allows or along temperatures given beforehand. Unlike a chain it gives the evidence too, and starts
-from the prior, not from what the first stage found.
+The targets are π(φ) p(y_1:N | φ; ψ̂)^λ, from the prior at λ = 0 to the posterior at λ = 1. Each step is
+as long as the ESS allows, or follows given temperatures. Unlike a chain, the method also estimates the
+evidence, and starts from the prior rather than from the result of the first stage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from partialbayes.kernels import adapted_hamiltonian
 from partialbayes.kernels._halves import enough_particles
 from partialbayes.kernels._requirements import require_invariant, require_suitable
 from partialbayes.resampling import stratified
-from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler, TemperingReport
+from partialbayes.results import TemperingReport
+from partialbayes.types import Batch, Kernel, Model, Posterior, PRNGKey, Report, Sampler
 
 _DEFAULT_KERNEL = adapted_hamiltonian()
 
@@ -44,28 +45,27 @@ def tempered_smc(
 ) -> Sampler:
     """Sample φ by tempered SMC, with the evidence.
 
-    The report holds ``log_evidence`` and its ``standard_error``, and for each step the
-    ``temperatures``, ``ess`` and ``acceptance`` (of the moves at that temperature), NaN past the
-    last step taken. If the last temperature is not 1 the path stalled, and the evidence is NaN;
-    `fit` and `refine` raise a `StalledError` then. ``shortfall`` is how much higher, in nats for each
-    random weight, the posterior density of the best particle of the first stage is than that of the
-    new ones on average: at most about 1/2 for a normal posterior. Where it is more than 1 the moves
-    did not follow the targets, and `fit` and `refine` warn (`ShortfallWarning`).
+    The report is a `TemperingReport`. If its last temperature is not 1, the path stalled: the evidence
+    is NaN, and `fit` and `refine` raise a `StalledError`. Its ``shortfall`` is at most about 1/2 for a
+    normal posterior. If it is above 1, the moves did not follow the targets, and `fit` and `refine` warn
+    (`ShortfallWarning`).
 
     Args:
-        num_particles: J. By default twenty for each random weight, at least 1000 and at most 10,000: so
-            many make the evidence right to its reported error.
-        kernel: Leaves each target invariant; `adapted_hamiltonian` by default.
-        target_ess: Share of J that the ESS may fall to at each step, in (0, 1).
-        waste_free: Keep every state of chains of this length, which must divide J; by default
-            only the last state of each move is kept.
-        temperatures: A fixed path instead, ending at 1; with a kernel that does not adapt itself
-            the evidence is then unbiased.
-        max_steps: How many steps an adaptive path may take.
+        num_particles: J. By default twenty per random weight, at least 1000 and at most 10,000. With
+            this number the evidence is right to its reported error.
+        kernel: A kernel that leaves each target invariant; `adapted_hamiltonian` by default.
+        target_ess: Fraction of J to which the ESS may fall at each step, in (0, 1).
+        waste_free: Length of the chains of which every state is kept; it must divide J. By default only
+            the last state of each move is kept.
+        temperatures: A fixed path, ending at 1. With a kernel that does not adapt itself the evidence is
+            then unbiased.
+        max_steps: The most steps of an adaptive path.
+
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
-        ValueError: ``target_ess`` is not within (0, 1), ``waste_free`` does not divide J, or the
-            kernel does not leave its target invariant.
+        ValueError: The kernel does not leave its target invariant.
 
     Example:
         >>> import partialbayes as pb
@@ -77,14 +77,14 @@ def tempered_smc(
     require_positive_int("max_steps", max_steps, "for example max_steps=100.")
     if not 0.0 < target_ess < 1.0:
         raise ValueError(
-            f"target_ess must be between 0 and 1, a share of num_particles, not {target_ess!r}; "
+            f"target_ess must be between 0 and 1, a fraction of num_particles, not {target_ess!r}; "
             "for example target_ess=0.5."
         )
     move = _DEFAULT_KERNEL if kernel is None else kernel
     require_invariant(move)
     mutation = resample_move(move, stratified) if waste_free is None else keep_chains(move, waste_free)
     if num_particles is not None:
-        mutation.num_founders(num_particles)  # complains here if waste_free does not fit
+        mutation.num_founders(num_particles)  # raises an error if waste_free does not fit
     schedule = None if temperatures is None else tempering(temperatures)
 
     def sampler(
@@ -99,13 +99,7 @@ def tempered_smc(
         memory = move.init(model.split.dim)
         if schedule is None:
             run = run_adaptive(
-                key_run,
-                family,
-                mutation,
-                count,
-                memory,
-                target_ess=target_ess,
-                max_steps=max_steps,
+                key_run, family, mutation, count, memory, target_ess=target_ess, max_steps=max_steps
             )
         else:
             table = as_exponents(schedule, family.num_rows)
@@ -114,7 +108,7 @@ def tempered_smc(
                 cloud, record, jnp.asarray(table[1:, 0]), jnp.asarray(table.shape[0] - 1, jnp.int32)
             )
 
-        # Once more at the posterior itself: equal weights, and no copies left side by side.
+        # One more move at the posterior: equal weights, and no copies left.
         reached = run.temperatures[run.num_steps - 1] == 1.0
         everything = jnp.ones(family.num_rows, run.temperatures.dtype)
         variance = relative_variance(run.cloud, mutation)

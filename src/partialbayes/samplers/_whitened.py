@@ -1,8 +1,8 @@
 """Hamiltonian moves of independent draws, in coordinates in which the target is nearly N(0, I).
 
-Every draw is a chain of its own. All of them share one step size, which follows their mean acceptance.
-In such coordinates a trajectory of length 3/2, a quarter of a period, forgets where it began, so that a
-few moves correct draws of an approximation that is not far off.
+Every draw is a chain. All chains share one step size, which is adapted to their mean acceptance.
+In these coordinates a trajectory of length 3/2, a quarter of a period, is nearly independent of its
+start, so a few moves correct draws from an approximation that is not far off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK = 16  # draws at a time
 def hamiltonian_moves(
     key: PRNGKey, log_density: LogDensity, starts: Float[Array, "draw dim"], num_moves: int
 ) -> tuple[Float[Array, "draw dim"], Scalar]:
-    """Move every start by HMC; returns the ends, and the mean acceptance of the last move."""
+    """Move every start by HMC, and return the ends and the mean acceptance of the last move."""
     one = jax.value_and_grad(log_density)
 
     def both(values: Float[Array, "draw dim"]) -> tuple[Float[Array, " draw"], Float[Array, "draw dim"]]:
@@ -35,7 +35,7 @@ def hamiltonian_moves(
         key, gain = inputs
         key_momentum, key_step, key_accept = jax.random.split(key, 3)
         momentum = jax.random.normal(key_momentum, values.shape, values.dtype)
-        # Varied, so that no direction turns by whole periods.
+        # The step varies, so that no direction turns by full periods.
         step = jnp.exp(log_step) * jax.random.uniform(key_step, minval=0.7, maxval=1.3)
 
         def leapfrog(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -13,12 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes._utils.checks import (
-    as_float_arrays,
-    num_rows,
-    require_positive,
-    require_positive_int,
-)
+from partialbayes._utils.checks import as_float_arrays, num_rows, require_positive, require_positive_int
 from partialbayes.subsets._select import Selection, Subset, top
 from partialbayes.types import Leaf, Likelihood, Network
 
@@ -35,7 +30,7 @@ def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
         The subset.
 
     Raises:
-        ValueError: ``count`` is not a positive integer. In `partial_bnn`: there are fewer weights.
+        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -76,8 +71,7 @@ def most_variable_gradient(
         The subset.
 
     Raises:
-        ValueError: The data do not match the network, or ``count`` is not a positive integer. In
-            `partial_bnn`: there are fewer weights.
+        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -121,8 +115,7 @@ def most_uncertain(
         The subset.
 
     Raises:
-        ValueError: The data do not match the network, ``prior_scale`` is not positive, or ``count`` is
-            not a positive integer. In `partial_bnn`: there are fewer weights.
+        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

@@ -98,7 +98,6 @@ def glob(*patterns: str) -> Subset:
 
     Raises:
         ValueError: In `partial_bnn`: a pattern matches no weight; the message names the nearest paths.
-        TypeError: A pattern is not a string.
 
     Example:
         >>> import partialbayes as pb
@@ -236,8 +235,7 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
         The subset.
 
     Raises:
-        ValueError: A mask is not boolean. In `partial_bnn`: a path is unknown, or a mask has the wrong
-            shape.
+        ValueError: In `partial_bnn`: a path is unknown, or a mask has the wrong shape.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -281,9 +279,6 @@ def random_fraction(fraction: float, among: Selection = "**", *, seed: int = 0) 
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: ``fraction`` is not in (0, 1].
 
     Example:
         >>> import partialbayes as pb

@@ -1,4 +1,4 @@
-"""One run: arguments checked, the engine started, its result returned."""
+"""Train one run: check the arguments, start the engine, return its result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partialbayes._engine.departure import departure, warn_of_departure
 from partialbayes._engine.diagnostics import require_rows
 from partialbayes._engine.host import Trained, train
 from partialbayes._engine.interrupts import Interrupts
-from partialbayes._engine.results import Job, end_of, last_step, result
+from partialbayes._engine.job import Job, end_of, last_step, result
 from partialbayes._engine.settings import Run, as_run, as_validation, choose_rows, make_plan
 from partialbayes._engine.sources import source_of
 from partialbayes._engine.streams import salt
@@ -19,8 +19,9 @@ from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.parallel._mesh import require_divisible
+from partialbayes.results import End, Fit
 from partialbayes.training._second_stage import judge
-from partialbayes.types import Algorithm, End, Fit, Seed
+from partialbayes.types import Algorithm, Seed
 
 
 def fit(
@@ -33,20 +34,20 @@ def fit(
     key: Seed = 0,
     run: Run | None = None,
 ) -> Fit:
-    """Train.
+    """Train a model by an algorithm.
 
     Args:
         algorithm: The method, such as ``ohsmc(model)``.
         data: A pair ``(inputs, targets)``, one row per example; or a `data_source`, for data larger
-            than memory; or a `Batch`, whose mask says which rows count, so that data sets of
+            than memory; or a `Batch`, whose mask marks the rows that count, so that data sets of
             several sizes share one compiled program.
-        epochs: How often to go through the data.
-        batch_size: M, rows per step; all of them by default. Where M does not divide N the
-            batches are made equal in size, to within one row, and no larger than M.
-        validation: A pair like ``data``, or a `Validation`, which says also how often to score and when
-            to give up. The posterior returned is the one with the lowest negative log predictive density
-            on it; without it, the last.
-        key: A ``jax.random.key`` or a whole number to make one from.
+        epochs: Number of passes through the data.
+        batch_size: M, rows per step; all rows by default. If M does not divide N, the batches have
+            equal sizes, to within one row, and no more than M rows.
+        validation: A pair like ``data``, or a `Validation`, which also sets how often to score and when
+            to stop. The posterior with the lowest negative log predictive density on these data is
+            returned; without validation, the last.
+        key: A ``jax.random.key``, or an integer to make one from.
         run: A `Run`: checkpoints, callbacks, the progress bar, devices, Ctrl-C, and when a run without
             validation has converged.
 
@@ -56,11 +57,11 @@ def fit(
     Raises:
         TrainingDivergedError: The loss became NaN or infinite, or no evaluation gave a finite
             score. It carries the best posterior so far.
-        TrainingInterrupted: Ctrl-C. It is a `KeyboardInterrupt` and carries the fit so far.
-        StalledError: A tempered second stage did not get to the posterior. It carries the fit of
+        TrainingInterrupted: Ctrl-C was pressed. It is a `KeyboardInterrupt` and carries the fit so far.
+        StalledError: A tempered second stage did not reach the posterior. It carries the fit of
             the first.
-        CheckpointError: The checkpoint could not be written, or is not of this run.
-        TypeError: It is called inside ``jax.jit``, ``jax.vmap`` or another transformation.
+        CheckpointError: The checkpoint could not be written, or is of a different run.
+        TypeError: The function is called inside ``jax.jit``, ``jax.vmap`` or another transformation.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -95,24 +96,24 @@ def fit(
 
 
 def _compared(job: Job, trained: Fit) -> Fit:
-    """The same with what became of a pretrained network in its history, and a warning if it is worse."""
+    """Add the comparison with a pretrained network to the history, and warn if the result is worse."""
     found = departure(job.algorithm.model, trained.posterior, job.source.whole, job.validation)
     warn_of_departure(found)
     return trained._replace(history=trained.history._replace(departure=found))
 
 
 def require_no_transformation(name: str) -> None:
-    """Refuse to be traced: nothing on the host could stop, report or save.
+    """Raise an error inside a transformation, where the host could not stop, report or save.
 
     Raises:
-        TypeError: Always, inside a transformation.
+        TypeError: A transformation is tracing.
     """
     if is_tracing():
         raise TypeError(
-            f"{name} was called inside jax.jit, jax.vmap or another transformation, but it is a program "
-            "of its own, which stops, reports and saves. For many runs at once use fit_many, which maps "
-            "over keys, data sets and hyperparameters; in a program of your own call algorithm.init and "
-            "algorithm.step."
+            f"{name} was called inside jax.jit, jax.vmap or another transformation, but it compiles its "
+            "own program, and stops, reports and saves on the host. For many runs at once use fit_many, "
+            "which maps over keys, data sets and hyperparameters; in your own program call "
+            "algorithm.init and algorithm.step."
         )
 
 
@@ -126,9 +127,7 @@ def _job(
     run: Run,
 ) -> Job:
     source = source_of(algorithm.model, data, batch_size, run.mesh)
-    if algorithm.finish is not None and source.whole is None:
-        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
-    require_rows(algorithm, source.batches)
+    require_rows(algorithm, source)
     salted = salt(as_key(key))
     held_out = None
     if validation.data is not None:
@@ -140,12 +139,12 @@ def _job(
 
 
 def _result(job: Job, trained: Trained) -> Fit:
-    """Return the `Fit` of what the engine has trained, before any second stage."""
+    """Return the `Fit` of the trained run, before any second stage."""
     carry = trained.carry
     done = min(trained.done, last_step(job.plan, carry))
     cut_short = trained.stopped or trained.interrupted
     if cut_short and (carry.best_score is None or int(carry.best_step) == 0):
-        # Without scores the best is the last, wherever that was.
+        # Without scores the best posterior is the last one.
         carry = carry._replace(
             best=job.algorithm.posterior(carry.state), best_step=carry.best_step * 0 + done
         )

@@ -1,4 +1,4 @@
-"""Many runs as one compiled program: seeds, splits of the data, hyperparameters."""
+"""Train many runs in one compiled program: seeds, splits of the data, hyperparameters."""
 
 from __future__ import annotations
 
@@ -15,15 +15,8 @@ from partialbayes._engine.compiled import Build, Program, Runs
 from partialbayes._engine.diagnostics import require_rows
 from partialbayes._engine.host import Trained, train
 from partialbayes._engine.interrupts import Interrupts
-from partialbayes._engine.results import Job, end_of, last_step, result
-from partialbayes._engine.settings import (
-    Run,
-    Validation,
-    as_run,
-    as_validation,
-    choose_rows,
-    make_plan,
-)
+from partialbayes._engine.job import Job, end_of, last_step, result
+from partialbayes._engine.settings import Run, Validation, as_run, as_validation, choose_rows, make_plan
 from partialbayes._engine.sources import Arrays, DataSource, Source, source_of
 from partialbayes._engine.streams import salt
 from partialbayes._utils.checks import as_key, num_rows, require_positive_int
@@ -31,8 +24,9 @@ from partialbayes._utils.warn import warn
 from partialbayes.errors import DivergedWarning, StalledWarning, TrainingInterrupted
 from partialbayes.model._batch import as_batch
 from partialbayes.parallel._sweep import sweep
+from partialbayes.results import End, Fit, TemperingReport
 from partialbayes.training._fit import require_no_transformation
-from partialbayes.types import Algorithm, Batch, End, Fit, Model, PRNGKey, Report, TemperingReport
+from partialbayes.types import Algorithm, Batch, Model, PRNGKey, Report
 
 
 def fit_many(
@@ -48,24 +42,24 @@ def fit_many(
     run: Run | None = None,
     n_jobs: int = 1,
 ) -> list[Fit]:
-    """Train R times at once, as one program mapped over the runs; or as several, in as many processes.
+    """Train R runs at once, in one program mapped over the runs or in several processes.
 
     Args:
         build: An algorithm, to be run with R keys; or a function from one row of
             ``hyperparameters`` to an algorithm.
-        data: What `fit` takes, which all runs share; or a list of R pairs of equal shapes, one for each
-            run.
-        epochs: As in `fit`.
-        repeats: R; not needed where ``data`` or ``hyperparameters`` say it.
+        data: The data of `fit`, which all runs share; or a list of R pairs of equal shapes, one per run.
+        epochs: Number of passes through the data.
+        repeats: R; not needed if ``data`` or ``hyperparameters`` determine it.
         hyperparameters: A pytree of arrays with a leading axis of length R.
-        batch_size: As in `fit`.
-        validation: As in `fit`, or a list of R pairs, also as the data of a `Validation`. Patience and
-            `Run.until` end each run by itself; the program goes on until the last of them has ended.
-        key: As in `fit`; each run has its own, folded from it. Or an array of R keys, so that a
-            run does not depend on which others it is grouped with.
-        run: As in `fit`, with one checkpoint for all the runs; callbacks and a mesh are for single runs.
-        n_jobs: Into how many programs to divide the runs, each a task of a `sweep`: a local process of
-            one thread, or a task of the cluster that joblib was told to use. Several have no
+        batch_size: M, rows per step; all rows by default.
+        validation: The validation of `fit`, or a list of R pairs, also as the data of a `Validation`.
+            Patience and `Run.until` end each run individually; the program continues until the last of
+            them has ended.
+        key: A ``jax.random.key``, or an integer to make one from; each run folds its own from it. Or an
+            array of R keys, so that a run does not depend on the other runs.
+        run: The `Run`, with one checkpoint for all runs; callbacks and a mesh are for single runs.
+        n_jobs: Number of programs to divide the runs into, each a task of a `sweep`: a local process of
+            one thread, or a task on the cluster that joblib is configured for. With several there is no
             progress bar and no checkpoint.
 
     Returns:
@@ -73,11 +67,11 @@ def fit_many(
         step, its posterior is the best before, and there is a `DivergedWarning`.
 
     Raises:
-        ValueError: What says how many runs there are disagrees, nothing says it, or the data do
-            not fit; as in `fit`.
-        CheckpointError: As in `fit`.
-        TrainingInterrupted: As in `fit`; it carries the list.
-        TypeError: As in `fit`.
+        ValueError: The arguments disagree on the number of runs, none of them determines it, or the data
+            do not fit the model.
+        CheckpointError: The checkpoint could not be written, or is of different runs.
+        TrainingInterrupted: Ctrl-C was pressed. It carries the list of fits so far.
+        TypeError: The function is called inside ``jax.jit``, ``jax.vmap`` or another transformation.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -94,14 +88,16 @@ def fit_many(
     checked, run = as_validation(validation), as_run(run)
     for name in ("callbacks", "mesh"):
         if getattr(run, name):
-            raise ValueError(f"{name} of run is for one run; call fit for each, or leave it out.")
+            raise ValueError(f"{name} of run is for a single run; call fit for each, or leave it out.")
     count = _count(repeats, hyperparameters, data, checked.data, key)
     keys = as_key(key)
     if keys.ndim == 0:
         keys = jax.vmap(partial(jax.random.fold_in, keys))(jnp.arange(count))
     if n_jobs > 1:
         if run.checkpoint is not None:
-            raise ValueError("checkpoint is of one program; leave out n_jobs, or checkpoint and resume.")
+            raise ValueError(
+                "checkpoint is for one program; leave out n_jobs, or checkpoint and resume."
+            )
         return _split_runs(
             n_jobs,
             keys,
@@ -158,9 +154,7 @@ def _job(
         source = source_of(one.model, data, batch_size)
     else:
         source = Arrays(_as_batches(one.model, data, "data"), batch_size)
-    if one.finish is not None and source.whole is None:
-        raise ValueError("data: a second stage needs all the data at once; pass arrays, not a stream.")
-    require_rows(one, source.batches)
+    require_rows(one, source)
     salted = salt(keys)
     held_out, is_listed = None, isinstance(validation.data, list)
     if validation.data is not None:
@@ -195,10 +189,10 @@ def _warn_of_failures(trained: Trained, reports: tuple[Report, ...], count: int)
 
 
 def _split_runs(n_jobs: int, keys: Key[Array, " run"], **arguments: Any) -> list[Fit]:
-    """The same runs by several programs, in their order."""
+    """Train the runs in several programs, and return them in their order."""
     count = len(keys)
     ends = np.linspace(0, count, min(n_jobs, count) + 1).astype(int).tolist()
-    # Typed keys do not go between processes.
+    # Typed keys cannot be sent between processes.
     key_data, key_kind = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
     work = partial(_part, key_data=key_data, key_kind=key_kind, **arguments)
     done = sorted(sweep(work, list(pairwise(ends)), n_jobs=n_jobs), key=lambda pair: pair[0])
@@ -215,7 +209,7 @@ def _part(
     key_kind: Any,
     **settings: Any,
 ) -> list[Fit]:
-    """Some of the runs, as one program."""
+    """Train some of the runs in one program."""
     own = slice(*ends)
     if isinstance(validation.data, list):
         validation = validation._replace(data=validation.data[own])
@@ -229,24 +223,24 @@ def _part(
 
 
 def _count(repeats: int | None, hyperparameters: PyTree, data: Any, validation: Any, key: Any) -> int:
-    """R, from whatever says it; all that say it must agree."""
-    said = {}
+    """Return R; all arguments that determine it must agree."""
+    found = {}
     if repeats is not None:
         require_positive_int("repeats", repeats, "for example repeats=10.")
-        said["repeats"] = repeats
+        found["repeats"] = repeats
     if jax.tree.leaves(hyperparameters):
-        said["hyperparameters"] = num_rows("hyperparameters", hyperparameters)
+        found["hyperparameters"] = num_rows("hyperparameters", hyperparameters)
     for name, pairs in (("data", data), ("validation", validation)):
         if isinstance(pairs, list):
-            said[name] = len(pairs)
+            found[name] = len(pairs)
     if np.ndim(key) == 1:
-        said["key"] = len(key)
-    if not said:
-        raise ValueError("say how many runs there are: repeats=, hyperparameters=, or a list of data.")
-    if len(set(said.values())) > 1:
-        told = ", ".join(f"{name} says {count}" for name, count in said.items())
-        raise ValueError(f"the number of runs is not clear: {told}.")
-    return int(next(iter(said.values())))
+        found["key"] = len(key)
+    if not found:
+        raise ValueError("set the number of runs: repeats=, hyperparameters=, or a list of data.")
+    if len(set(found.values())) > 1:
+        counts = ", ".join(f"{name} has {count}" for name, count in found.items())
+        raise ValueError(f"the arguments disagree on the number of runs: {counts}.")
+    return int(next(iter(found.values())))
 
 
 def _as_batches(model: Model, data: Any, name: str) -> Batch:

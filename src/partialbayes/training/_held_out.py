@@ -1,7 +1,7 @@
-"""How strong a prior of ψ to use, by rows that were not trained on.
+"""Choose the scale of the prior of ψ by rows that were not trained on.
 
-Several priors are tried, each trained to the end of its schedule; the one with the best held-out density
-is chosen, after its noise was corrected by `calibrate`: noise that is learned with the weights shrinks
+Several scales are tried, each trained to the end of its schedule. The one with the best held-out density
+is chosen, after `calibrate` has corrected its noise: noise that is learned with the weights shrinks
 with the residuals of the rows they were trained on. No step of a run is chosen.
 """
 
@@ -23,22 +23,19 @@ from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._calibrate import calibrate
+from partialbayes.results import Fit
 from partialbayes.training._fit_many import fit_many
-from partialbayes.types import Algorithm, Fit, Model, Seed
+from partialbayes.types import Algorithm, Model, Seed
 
 
 class PriorFit(NamedTuple):
-    """What `fit_with_prior` returns.
+    """The result of `fit_with_prior`.
 
     Attributes:
         model: The model, with `likelihoods.calibrated` around its likelihood.
         fit: The run with the chosen prior, its spread corrected on the held-out rows; for ``model``.
         scale: The chosen scale.
         held_out_nlpd: The score of each scale, at the end of its run.
-
-    Example:
-        >>> import numpy as np, partialbayes as pb
-        >>> chosen = pb.training.PriorFit(None, None, 1.0, np.array([1.2, 1.0]))
     """
 
     model: Model
@@ -61,23 +58,23 @@ def fit_with_prior(
 ) -> PriorFit:
     """Train with priors of ψ of several scales at once, each to the end, and keep the best.
 
-    No step of a run is chosen: the score of a scale is that of its end, calibrated on the held-out
-    rows. The learning rate should therefore fall to nothing over the run.
+    The score of a scale is that of the end of its run, calibrated on the held-out rows; no step of a run
+    is chosen. The learning rate should therefore decay to zero over the run.
 
     Args:
-        build: From an optimizer to the method, such as ``lambda optimizer: ohsmc(model,
-            optimizer=optimizer)``; what it is given has `weight_prior` in front.
+        build: A function from an optimizer to the method, such as ``lambda optimizer: ohsmc(model,
+            optimizer=optimizer)``; the optimizer it gets begins with `weight_prior`.
         data: A pair ``(inputs, targets)``.
-        held_out: A pair like it, to choose by.
-        epochs: As in `fit`.
+        held_out: A pair like ``data``, to choose by.
+        epochs: Number of passes through the data.
         optimizer: Any Optax transformation.
-        scales: Those of `weight_prior` to try. They are trained in one program.
-        batch_size: As in `fit`.
-        key: As in `fit`; all scales have the same.
+        scales: The scales of `weight_prior` to try. They are trained in one program.
+        batch_size: M, rows per step; all rows by default.
+        key: A ``jax.random.key``, or an integer to make one from; all scales use the same.
         progress: Whether to show a progress bar.
 
-    Raises:
-        ValueError: There is no scale, or one is not positive; as in `fit` and `calibrate`.
+    Returns:
+        The calibrated model, its fit, the chosen scale, and the score of each scale.
 
     Example:
         >>> import jax.numpy as jnp, optax, partialbayes as pb

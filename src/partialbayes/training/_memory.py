@@ -1,4 +1,4 @@
-"""Train within a memory budget, by the largest chunks that fit it."""
+"""Divide training into the largest chunks that fit a memory budget."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 def with_memory_budget(
-    model: Model,
-    data: Any,
-    *,
-    gigabytes: float,
-    num_particles: int,
-    batch_size: int | None = None,
+    model: Model, data: Any, *, gigabytes: float, num_particles: int, batch_size: int | None = None
 ) -> Model:
-    """The same model, in the largest chunks that keep a training step within a memory budget.
+    """Return the model with the largest chunks that keep a training step within a memory budget.
 
-    The compiler is asked what a step would need, for smaller and smaller chunks: no step is run. The
-    budget is for what a step holds at once, next to the data and the Python process. Validation
+    The compiler reports what a step would need, for smaller and smaller chunks; no step is run. The
+    budget is for what a step holds at once, besides the data and the Python process. Validation
     and prediction take as many rows at a time as a step.
 
     Args:
@@ -37,10 +32,13 @@ def with_memory_budget(
         data: The pair ``(inputs, targets)`` to train on.
         gigabytes: The budget, in 10⁹ bytes.
         num_particles: J.
-        batch_size: M, as it will be given to `fit`.
+        batch_size: M, as it will be passed to `fit`.
+
+    Returns:
+        The model, with its chunks set.
 
     Raises:
-        ValueError: Not even one particle on one row fits.
+        ValueError: Even one particle on one row does not fit.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -85,12 +83,15 @@ def with_memory_budget(
 
 
 def bytes_of_a_step(model: Model, num_particles: int, batch: Any) -> int:
-    """What the compiler sets aside for the weights and the gradient of a batch, particles included.
+    """Return the bytes the compiler reserves for the weights and gradient of a batch, with particles.
 
     Args:
         model: The model.
         num_particles: J.
         batch: A batch, or its shapes.
+
+    Returns:
+        The number of bytes.
     """
 
     def step(values: jax.Array, psi: Psi, batch: Batch) -> tuple[jax.Array, Psi]:

@@ -1,4 +1,4 @@
-"""Second stages: run a sampler on a posterior, train on from one, tell what went wrong.
+"""Second stages: run a sampler on a posterior, continue training from one, and judge the reports.
 
 A trainer can be a second stage too: SWAG from the best point of MAP is
 ``two_stage(map_estimate(model), continue_training(swag(model, num_warmup=0), num_steps=200))``.
@@ -28,31 +28,22 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
-from partialbayes.types import (
-    Algorithm,
-    Batch,
-    ChainReport,
-    ImportanceReport,
-    LaplaceReport,
-    Model,
-    Posterior,
-    PRNGKey,
-    Report,
-    Sampler,
-    Seed,
-    TemperingReport,
-)
+from partialbayes.results import ChainReport, ImportanceReport, LaplaceReport, TemperingReport
+from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report, Sampler, Seed
 
 
 def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int | None = None) -> Sampler:
-    """Another trainer as second stage: from the posterior found, so many steps on minibatches.
+    """Use a trainer as second stage: ``num_steps`` steps on minibatches from the posterior found.
 
-    Its last posterior is the result; ψ goes on being trained.
+    Its last posterior is the result; ψ is trained further.
 
     Args:
         algorithm: A trainer that can start from a posterior: `swag`, `map_estimate`, `ohsmc`.
-        num_steps: How many steps.
-        batch_size: M, rows per step; all of them by default.
+        num_steps: Number of steps.
+        batch_size: M, rows per step; all rows by default.
+
+    Returns:
+        The sampler, to pass to `two_stage` or `second_stage`.
 
     Raises:
         ValueError: The trainer cannot start from a posterior.
@@ -69,7 +60,7 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
     if restart is None:
         raise ValueError(
             "algorithm cannot start from a posterior (its `restart` is None); use one that can, such as "
-            "swag."
+            "swag()."
         )
 
     def sample(
@@ -98,21 +89,22 @@ def second_stage(
     key: Seed = 0,
     mesh: Mesh | None = None,
 ) -> tuple[Posterior, Report]:
-    """Run a sampler on a posterior at hand, so as not to train again for each sampler.
+    """Run a sampler on a given posterior, without training again.
 
     Args:
-        sampler: Such as ``hmc()``, ``nuts()`` or ``laplace()``.
+        sampler: The sampler, such as ``hmc()``, ``nuts()`` or ``laplace()``.
         model: The model that was trained.
-        posterior: From `fit`; its ψ is kept.
+        posterior: The posterior, from `fit`; its ψ is kept.
         data: The training data, a pair ``(inputs, targets)``.
-        key: A ``jax.random.key`` or a whole number to make one from.
-        mesh: Devices to divide the work over, as in `fit`; the rows over ``data`` where it divides them.
+        key: A ``jax.random.key``, or an integer to make one from.
+        mesh: Devices to divide the work over; the rows are divided over the axis ``data`` if its size
+            divides their number.
 
     Returns:
         The new posterior and the sampler's report.
 
     Raises:
-        StalledError: A tempered sampler did not get to the posterior.
+        StalledError: A tempered sampler did not reach the posterior.
         ValueError: The data do not fit the network or the likelihood.
 
     Example:
@@ -148,11 +140,11 @@ _LARGEST_SHORTFALL = 1.0  # twice what a normal posterior has between its mode a
 
 
 def judge(report: Report, fit: Any = None) -> None:
-    """Warn where a sampler's draws are not of the posterior; raise where a path did not get there.
+    """Warn if the draws of a sampler are not from the posterior; raise an error if a path stalled.
 
     Args:
-        report: What the sampler reported, of one run or of every member of an ensemble.
-        fit: The `Fit` of the stage before, where there was one, for the error to carry.
+        report: The sampler's report, of one run or of every member of an ensemble.
+        fit: The `Fit` of the previous stage, if there was one, for the error to carry.
     """
     if isinstance(report, TemperingReport):
         _judge_path(report, fit)
@@ -170,10 +162,10 @@ def _warn(complaints: list[str]) -> None:
 
 
 _LARGEST_R_HAT = 1.1
-_FEWEST_DRAWS = 20  # that the kept ones may be worth
+_FEWEST_DRAWS = 20  # smallest effective sample size
 _MOST_DIVERGENCES = 0.01  # of the kept draws
 _SMALLEST_ACCEPTANCE = 0.1
-_LONG_ENOUGH = 50  # draws of a chain before R-hat and effective sample size say anything
+_LONG_ENOUGH = 50  # draws of a chain for R-hat and effective sample size to be meaningful
 
 
 def _complaints_of_moves(report: LaplaceReport) -> list[str]:
@@ -188,7 +180,7 @@ def _complaints_of_moves(report: LaplaceReport) -> list[str]:
 
 
 def _complaints_of_chains(report: ChainReport) -> list[str]:
-    """What is wrong with the worst of the chains, each with what to do."""
+    """List what is wrong with the worst of the chains, and what to do."""
     acceptance = np.asarray(report.acceptance)
     each = int(np.max(np.asarray(report.num_draws)))
     num_draws = each * acceptance.shape[-1]
@@ -207,7 +199,7 @@ def _complaints_of_chains(report: ChainReport) -> list[str]:
     if each < _LONG_ENOUGH:
         return found
     r_hat = np.asarray(report.r_hat)
-    # A coordinate that never moved has no R-hat, and acceptance tells.
+    # A coordinate that never moved has no R-hat; the acceptance shows it.
     worst = np.nanmax(r_hat) if np.isfinite(r_hat).any() else 1.0
     if worst > _LARGEST_R_HAT:
         found.append(
@@ -218,8 +210,8 @@ def _complaints_of_chains(report: ChainReport) -> list[str]:
     fewest = np.nanmin(ess) if np.isfinite(ess).any() else np.inf
     if fewest < _FEWEST_DRAWS:
         found.append(
-            f"all draws are worth {fewest:.3g} independent ones for the worst weight: use more "
-            "num_draws, longer trajectories, or nuts()."
+            f"the effective sample size of the worst weight is {fewest:.3g}: use more num_draws, longer "
+            "trajectories, or nuts()."
         )
     return found
 
@@ -229,8 +221,8 @@ def _complaints_of_weights(report: ImportanceReport) -> list[str]:
     if ess >= _FEWEST_DRAWS:
         return []
     return [
-        f"draws of the prior are worth {ess:.3g} draws of the posterior: use more num_particles, or "
-        "tempered_smc(), which goes there in steps."
+        f"the effective sample size of the draws from the prior is {ess:.3g}: use more num_particles, "
+        "or tempered_smc(), which goes from the prior to the posterior in steps."
     ]
 
 
@@ -247,10 +239,10 @@ def _judge_path(report: TemperingReport, fit: Any) -> None:
     shortfall = float(np.max(np.asarray(report.shortfall)))
     if shortfall > _LARGEST_SHORTFALL:
         message = (
-            f"tempering has not reached the posterior, and its evidence is too low: a particle of the "
-            f"stage before has a log-density higher by {shortfall:.3g} for each random weight than the "
-            "new ones on average, where a normal posterior has at most about 0.5. Use more particles, "
-            "several times as many as there are random weights, or longer moves, such as "
+            "tempering has not reached the posterior, and its evidence is too low: the log-density of a "
+            f"particle of the previous stage is higher than the mean of the new ones by {shortfall:.3g} "
+            "per random weight; in a normal posterior it is at most about 0.5. Use several times as "
+            "many particles as random weights, or longer moves, such as "
             "kernel=adapted_hamiltonian(64, 24)."
         )
         warn(message, ShortfallWarning)
@@ -261,7 +253,7 @@ def _remedy(
 ) -> str:
     if not np.isfinite(ess).all():
         return (
-            "the log-likelihood became NaN or infinite there. Check the data and ψ, or use a prior "
+            "the log-likelihood became NaN or infinite. Check the data and ψ, or use a prior "
             "whose draws give finite log-likelihoods."
         )
     if acceptance[:-1].size and np.nanmedian(acceptance[:-1]) < 0.01:
@@ -271,6 +263,5 @@ def _remedy(
         )
     return (
         f"raise max_steps above {max_steps}, lower target_ess, or use more particles. If the steps "
-        "have become tiny, the likelihood is far from the prior: give it more noise or the prior "
-        "more scale."
+        "have become tiny, the likelihood is far from the prior: use a larger noise or a wider prior."
     )

@@ -1,4 +1,4 @@
-"""What is trained, and what comes out: the job of a run, and the `Fit` made of its carry."""
+"""Hold what one run, or many runs at once, compute with, and make the `Fit` of each."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from partialbayes._engine.sources import Source
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._sharding import use_mesh
-from partialbayes.types import Algorithm, Batch, End, Fit, History, Posterior, Report
+from partialbayes.results import End, Fit, History
+from partialbayes.types import Algorithm, Batch, Posterior, Report
 
 
 class Job(NamedTuple):
     """One run, or many at once: program, data and keys, and the three compiled functions on them.
 
     Attributes:
-        program: What is compiled.
-        algorithm: The algorithm; of many runs with hyperparameters the first one's.
-        hyperparameters: Of many runs, with a leading axis; None where there are none.
-        key: The salted key, or one for each run.
-        source: Where the batches come from.
+        program: The program that is compiled.
+        algorithm: The algorithm; that of the first run if there are hyperparameters.
+        hyperparameters: The hyperparameters of many runs, with a leading axis; None if there are none.
+        key: The salted key, or one per run.
+        source: The source of the batches.
         validation: The rows to score; None for none.
         mesh: The devices.
     """
@@ -47,12 +48,12 @@ class Job(NamedTuple):
 
     @property
     def plan(self) -> Plan:
-        """The plan of the run."""
+        """Plan of the run."""
         return self.program.plan
 
     @property
     def is_one_run(self) -> bool:
-        """Whether there is no axis of runs."""
+        """True if there is no axis of runs."""
         return self.program.runs is None
 
     def start(self, rows: Any) -> Carry:
@@ -61,7 +62,7 @@ class Job(NamedTuple):
             return compiled_start(self.program, self.hyperparameters, self.key, rows, self.validation)
 
     def advance(self, carry: Carry, begin: int, end: int) -> Carry:
-        """Take the steps from ``begin`` to ``end``; none compiles."""
+        """Take the steps from ``begin`` to ``end``; equal numbers only compile."""
         for rows, first, last in self.source.pieces(begin, end):
             with use_mesh(self.mesh):
                 carry = compiled_run(
@@ -87,14 +88,14 @@ class Job(NamedTuple):
 
 
 def last_step(plan: Plan, carry: Carry) -> int:
-    """Return the step a run ends with, as things stand; of several that of the longest."""
+    """Return the step with which a run ends, as far as known; of several runs the latest."""
     own, bad = np.asarray(carry.end_step), np.asarray(carry.bad_step)
     ends = np.where(own > 0, own, np.where(bad > 0, bad, plan.num_steps))
     return int(ends.max())
 
 
 def end_of(plan: Plan, carry: Carry) -> End:
-    """Return what ended a run that came to its end by itself."""
+    """Return the reason why a run ended, if nothing outside ended it."""
     end, best = int(carry.end_step), int(carry.best_step)
     if end == 0:
         return "epochs"
@@ -103,7 +104,7 @@ def end_of(plan: Plan, carry: Carry) -> End:
 
 
 def result(job: Job, carry: Carry, num_steps: int) -> Fit:
-    """Return the `Fit` of one run after so many steps."""
+    """Return the `Fit` of one run after ``num_steps`` steps."""
     eval_steps = job.plan.eval_steps()
     eval_steps = eval_steps[eval_steps <= num_steps]
     scores = np.zeros(0) if carry.scores is None else np.asarray(carry.scores)[: len(eval_steps)]
