@@ -31,7 +31,8 @@ from partialbayes._utils.checks import as_key, require_instance, require_positiv
 from partialbayes.errors import CheckpointError, TrainingDivergedError
 from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
-from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
+from partialbayes.prediction._predict import as_posterior
+from partialbayes.types import Algorithm, Batch, Fit, Info, Posterior, PRNGKey, Report, Seed
 
 __all__ = [
     "OnlineState",
@@ -59,6 +60,10 @@ class OnlineState(NamedTuple):
     seen: int
     key: PRNGKey
 
+    def __repr__(self) -> str:
+        rows = self.memory.mask.shape[0]
+        return f"OnlineState({self.seen} rows seen, the last {rows} remembered,\n    {self.algorithm!r})"
+
     @property
     def posterior(self) -> Posterior:
         """ψ and the particles as they are now."""
@@ -70,7 +75,7 @@ def start(
     data: Any,
     *,
     window_size: int = 1000,
-    posterior: Posterior | None = None,
+    posterior: Posterior | Fit | None = None,
     key: Seed = 0,
 ) -> OnlineState:
     """Get ready to follow a stream.
@@ -81,7 +86,8 @@ def start(
             W are remembered; or, from scratch, the first rows of the stream, which the first
             `online.update` is made with.
         window_size: W, the rows to remember: about as many as it takes the data to drift.
-        posterior: Where to start from, as `fit` returned it; from scratch if None.
+        posterior: Where to start from: what `fit` returned, or the posterior in it; from scratch if
+            None.
         key: A ``jax.random.key`` or a whole number to make one from.
 
     Raises:
@@ -99,6 +105,7 @@ def start(
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     require_positive_int("window_size", window_size, "the rows to remember.")
+    posterior = None if posterior is None else as_posterior(posterior)
     batch = as_batch(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
     blank = blank_state(algorithm, batch, window_size, posterior, key)

@@ -22,10 +22,10 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._mesh import as_mesh, require_even
 from partialbayes.parallel._sharding import PARTICLE, num_parts
 from partialbayes.prediction import _mixture as mixture
-from partialbayes.prediction._predict import log_predictive_density
+from partialbayes.prediction._predict import as_posterior, log_predictive_density
 from partialbayes.samplers._tempered_smc import tempered_smc
 from partialbayes.training._second_stage import second_stage
-from partialbayes.types import Chunks, Kernel, Model, Posterior, Scalar, Seed
+from partialbayes.types import Chunks, Fit, Kernel, Model, Posterior, Scalar, Seed
 
 # One object per setting, so that a second run with another key need not be compiled again.
 _sampler = lru_cache(maxsize=16)(tempered_smc)
@@ -77,7 +77,7 @@ class Refined(NamedTuple):
 
 def refine(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any,
     *,
     num_particles: int | None = None,
@@ -100,7 +100,8 @@ def refine(
 
     Args:
         model: The model that was trained.
-        posterior: From `fit`. Its ψ is kept; its particles serve for the comparison only.
+        posterior: What `fit` returned, or the posterior in it. Its ψ is kept; its particles serve
+            for the comparison only.
         data: A pair ``(inputs, targets)``: all the data to condition on.
         num_particles: J; by default twenty for each random weight, at least 1000 and at most 10,000,
             rounded up to what ``waste_free`` and ``mesh`` divide.
@@ -128,6 +129,7 @@ def refine(
         >>> float(refined.temperatures[-1])
         1.0
     """
+    posterior = as_posterior(posterior)
     if posterior.is_ensemble:
         raise ValueError(
             "posterior is an ensemble, and each of its members has a posterior of its own; train "

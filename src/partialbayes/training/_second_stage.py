@@ -28,10 +28,12 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
+from partialbayes.prediction._predict import as_posterior
 from partialbayes.types import (
     Algorithm,
     Batch,
     ChainReport,
+    Fit,
     ImportanceReport,
     LaplaceReport,
     Model,
@@ -92,7 +94,7 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
 def second_stage(
     sampler: Sampler,
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any,
     *,
     key: Seed = 0,
@@ -103,7 +105,7 @@ def second_stage(
     Args:
         sampler: Such as ``hmc()``, ``nuts()`` or ``laplace()``.
         model: The model that was trained.
-        posterior: From `fit`; its ψ is kept.
+        posterior: What `fit` returned, or the posterior in it; its ψ is kept.
         data: The training data, a pair ``(inputs, targets)``.
         key: A ``jax.random.key`` or a whole number to make one from.
         mesh: Devices to divide the work over, as in `fit`; the rows over ``data`` where it divides them.
@@ -125,6 +127,7 @@ def second_stage(
         >>> posterior.particles.values.shape
         (10, 10)
     """
+    posterior = as_posterior(posterior)
     key = salt(as_key(key))
     mesh = as_mesh(mesh)
     batch = shard_rows(mesh, as_batch(model, data, "data"))
