@@ -20,7 +20,7 @@ _STYLE = """
   :root { --text: #dde4ea; --quiet: #9dabb6; --line: #3a4650; --back: #14191e; --box: #1f272e;
           --link: #7db8f5; --bar: #56b4e9; --alarm: #ff8a80; --alarm-back: #3b1715;
           --right: 86, 180, 233; --wrong: 230, 120, 30; }
-  img { filter: invert(.91) hue-rotate(180deg); } }
+  img { filter: invert(.93) hue-rotate(180deg); mix-blend-mode: lighten; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back);
        max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 a { color: var(--link); }
@@ -49,6 +49,7 @@ figcaption, .note { color: var(--quiet); font-size: .9rem; }
 pre { background: var(--box); padding: .8rem; overflow-x: auto; font-size: .85rem; }
 @media (max-width: 40rem) {
   .confusion td, .confusion th { padding: .3rem .35rem; font-size: .9rem; }
+  .rows td, .rows th { padding-right: .5rem; font-size: .9rem; }
   .scores tr { display: grid; grid-template-columns: 1fr auto 5.5rem; }
   .scores td.note, .scores th.note { grid-column: 1 / -1; padding-top: 0; }
   .scores td:first-child { white-space: normal; } }
