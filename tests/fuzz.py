@@ -215,8 +215,9 @@ def make(folder: Path) -> list[Kind]:
         low, high = found.predict_interval(X, 0.5, how)
         rows = np.arange(len(X))
         out_of_fold = found._out_of_fold(X, rows).mean if found._knows_folds(len(X)) else 0.0
-        numbers = found.posterior_, low, high, out_of_fold, getattr(found, "_oof_score", 0.0)
-        return numbers, found.input_shift_, found.input_scale_, found.target_scale_
+        scales = found.input_shift_, found.input_scale_, found.target_scale_
+        # The ends may be infinite: so is the variance of Student's t with few degrees of freedom.
+        return (found.posterior_, out_of_fold), scales, low, high
 
     def read_predictor(place: Path) -> Any:
         pb.io.load_predictor(place / "predictor")
