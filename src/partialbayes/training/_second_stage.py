@@ -127,17 +127,17 @@ def second_stage(
         >>> posterior.particles.values.shape
         (10, 10)
     """
-    posterior = as_posterior(posterior)
+    start = as_posterior(posterior)
     key = salt(as_key(key))
     mesh = as_mesh(mesh)
     batch = shard_rows(mesh, as_batch(model, data, "data"))
     with uninterrupted(), use_mesh(mesh):
         found = jax.block_until_ready(  # type: ignore[no-untyped-call]
-            _second_stage(sampler, model, key, put_on_mesh(mesh, posterior), batch)
+            _second_stage(sampler, model, key, put_on_mesh(mesh, start), batch)
         )
-    posterior, report = gather_to_host(found)
+    sampled, report = gather_to_host(found)
     judge(report)
-    return posterior, report
+    return sampled, report
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))
