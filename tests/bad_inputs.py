@@ -334,6 +334,15 @@ def _prediction_cases() -> list[Case]:
     predictive = pb.predict(MODEL, given, X)
     classes = pb.predict(CLASSES, posterior(CLASSES), X)
     acts: dict[str, tuple[Callable[[], Any], str]] = {
+        "a model to save for a posterior": (
+            lambda: pb.save(FOLDER / "no", MODEL, MODEL),
+            "posterior must be a Posterior, not .*pass what fit returned",
+        ),
+        "particles to refine": (lambda: pb.refine(MODEL, given.particles, (X, Y)), "posterior must be"),
+        "particles to go on from": (
+            lambda: pb.online.start(OHSMC, (X, Y), posterior=given.particles),
+            "posterior must be a Posterior",
+        ),
         "NaN": (lambda: pb.predict(MODEL, given, changed(X, np.nan)), "inputs contains NaN"),
         "no rows": (lambda: pb.predict(MODEL, given, X[:0]), "inputs has no rows"),
         "text": (lambda: pb.predict(MODEL, given, X.astype(str)), "inputs must be numbers"),

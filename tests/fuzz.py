@@ -37,7 +37,7 @@ import partialbayes as pb
 from partialbayes.io._model_folder import _digest
 from partialbayes.io._pytree_file import read_file, save_tree
 
-X = np.random.default_rng(0).normal(size=(12, 2))
+X = np.random.default_rng(0).normal(size=(24, 2))
 Y = X[:, 0] - X[:, 1] ** 2
 ODD = [
     *(None, True, False, 0, -1, 7, 1.5, -2.5, 1e300, float("nan"), float("inf"), 2**70, "", "x"),
@@ -196,7 +196,9 @@ def make(folder: Path) -> list[Kind]:
         target_scale=scale,
         metadata=notes,
     )
-    estimator = pb.PartialBNNRegressor((4,), num_particles=5, max_iter=1, random_state=0).fit(X, Y)
+    made = pb.PartialBNNRegressor((4,), num_particles=2, n_folds=2, max_iter=1, random_state=0)
+    estimator = made.fit(X, Y)
+    assert estimator.oof_predictive_ is not None  # its arrays are saved too
     estimator.save(folder / "estimator")
     (folder / "predictor").mkdir()
     pb.export(folder / "predictor" / "predictor", model, trained.posterior, X)
@@ -209,7 +211,13 @@ def make(folder: Path) -> list[Kind]:
 
     def read_estimator(place: Path) -> Any:
         found = pb.PartialBNNRegressor.load(place)
-        return found.posterior_, found.input_shift_, found.input_scale_, found.target_scale_
+        how = "bayesian" if getattr(found, "_conformity", None) is None else "conformal"
+        low, high = found.predict_interval(X, 0.5, how)
+        rows = np.arange(len(X))
+        out_of_fold = found._out_of_fold(X, rows).mean if found._knows_folds(len(X)) else 0.0
+        scales = found.input_shift_, found.input_scale_, found.target_scale_
+        # The ends may be infinite: so is the variance of Student's t with few degrees of freedom.
+        return (found.posterior_, out_of_fold), scales, low, high
 
     def read_predictor(place: Path) -> Any:
         pb.io.load_predictor(place / "predictor")

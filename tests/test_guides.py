@@ -54,6 +54,18 @@ def test_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
         namespace = {}
         for block in blocks(page):
             exec(compile(block, str(page), "exec"), namespace)  # the pages are ours
+    if page.stem == "first_hour":
+        assert namespace["scores"]["r2"] > 0.9
+        assert (namespace["again"].mean == namespace["predictive"].mean).all()
+
+
+def test_the_notebook_shows_what_came_out_and_nothing_of_the_machine():
+    text = (DOCS / "guides" / "first_hour.ipynb").read_text()
+    assert len(text) < 100_000
+    for words in ("site-packages", "/home", "/work", "Traceback"):
+        assert words not in text
+    shown = [cell["outputs"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert sum(bool(outputs) for outputs in shown) >= 8
 
 
 @pytest.mark.parametrize(

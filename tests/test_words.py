@@ -33,7 +33,9 @@ def test_reprs_are_short(trained):
     assert repr(pb.kernels.random_walk(0.1)) == "Kernel(random_walk)"
     assert len(repr(trained).splitlines()) == 2
     assert "best validation NLPD" in repr(trained)
-    for one in (MODEL, trained, trained.posterior, ALGORITHM, MODEL.prior, trained.history):
+    online = pb.online.start(ALGORITHM, (X, Y), window_size=9, posterior=trained)
+    assert repr(online).startswith("OnlineState(12 rows seen, the last 9 remembered,\n")
+    for one in (MODEL, trained, trained.posterior, ALGORITHM, MODEL.prior, trained.history, online):
         assert len(repr(one)) < 300
         assert "<function" not in repr(one)
 
@@ -49,6 +51,21 @@ def test_notebooks_show_small_tables(trained):
         assert words in shown
         assert shown.count("<table>") == shown.count("</table>") == 1
         assert len(shown) < 2000
+
+
+def test_what_takes_a_posterior_takes_a_fit(trained, tmp_path):
+    for path, given in (("fit", trained), ("posterior", trained.posterior)):
+        pb.save(tmp_path / path, MODEL, given)
+        pb.export(tmp_path / f"{path}.hlo", MODEL, given, X)
+    saved = pb.load(tmp_path / "fit")
+    assert repr(saved.posterior) == repr(trained.posterior)
+    assert saved.history.best_step == trained.history.best_step
+    assert pb.load(tmp_path / "posterior").history is None
+    assert (tmp_path / "fit.hlo").read_bytes() == (tmp_path / "posterior.hlo").read_bytes()
+    sampler = pb.samplers.laplace(num_particles=4)
+    found, _ = pb.training.second_stage(sampler, MODEL, trained, (X, Y))
+    assert found.num_particles == 4
+    assert pb.refine(MODEL, trained, (X, Y), num_particles=20).posterior.num_particles == 20
 
 
 def test_predict_takes_a_fit(trained):

@@ -1,10 +1,15 @@
 """``python -m partialbayes`` and ``partialbayes`` are the same command."""
 
+import os
+import signal
 import sys
+from typing import Any
 
 
 def main() -> int:
     """Run the command line, or say what it needs."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # some jobs are to ignore it
+        signal.signal(signal.SIGINT, _leave)
     try:
         from partialbayes.cli._main import main as run
     except ImportError as error:
@@ -13,6 +18,16 @@ def main() -> int:
         )
         return 2
     return run()
+
+
+def _leave(number: int, frame: Any) -> None:
+    """End the process on Ctrl-C; while it trains, `fit` handles the signal instead.
+
+    A `KeyboardInterrupt` would be lost inside JAX, or unwind C++ that cannot take it. There is
+    nothing to clean up: files are written whole, and the next command clears what was not finished.
+    """
+    os.write(2, b"\npartialbayes: interrupted\n" if os.isatty(2) else b"partialbayes: interrupted\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

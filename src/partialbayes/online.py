@@ -33,6 +33,8 @@ from partialbayes._utils.checks import as_key, require_instance, require_positiv
 from partialbayes.errors import CheckpointError, TrainingDivergedError
 from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
+from partialbayes.prediction._predict import as_posterior
+from partialbayes.results import Fit
 from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
 
 __all__ = ["OnlineState", "restore", "save", "start", "update"]
@@ -55,6 +57,10 @@ class OnlineState(NamedTuple):
     seen: int
     key: PRNGKey
 
+    def __repr__(self) -> str:
+        rows = self.memory.mask.shape[0]
+        return f"OnlineState({self.seen} rows seen, the last {rows} remembered,\n    {self.algorithm!r})"
+
     @property
     def posterior(self) -> Posterior:
         """ψ and the particles at present."""
@@ -66,7 +72,7 @@ def start(
     data: Any,
     *,
     window_size: int = 1000,
-    posterior: Posterior | None = None,
+    posterior: Posterior | Fit | None = None,
     key: Seed = 0,
 ) -> OnlineState:
     """Start learning from a stream.
@@ -77,7 +83,7 @@ def start(
             are kept; or, without ``posterior``, the first rows of the stream, with which the first
             `online.update` is made.
         window_size: W, the number of rows to keep: about as many as it takes the data to drift.
-        posterior: The posterior to start from, as `fit` returned it; None to start from scratch.
+        posterior: What `fit` returned, or the posterior in it; None to start from scratch.
         key: A ``jax.random.key``, or an integer to make one from.
 
     Returns:
@@ -96,6 +102,7 @@ def start(
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     require_positive_int("window_size", window_size, "the number of rows to keep.")
+    posterior = None if posterior is None else as_posterior(posterior)
     batch = as_batch(algorithm.model, data, "data")
     rows = batch.mask.shape[0]
     blank = blank_state(algorithm, batch, window_size, posterior, key)

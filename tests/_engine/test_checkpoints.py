@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import partialbayes as pb
 import partialbayes.io._pytree_file as checkpoint
+from partialbayes._utils.atomic import unfinished_prefix
 from tests.oracles import conjugate
 
 ORACLE = conjugate()
@@ -68,15 +69,48 @@ def test_resumed_run_is_bit_identical(tmp_path):
     assert same(straight.posterior, again.posterior)
 
 
-def test_a_finished_run_whose_posterior_was_made_nan_is_refused(tmp_path):
+@pytest.mark.parametrize("many", [False, True])
+def test_a_finished_run_whose_posterior_was_altered_is_refused(tmp_path, many):
     path = tmp_path / "run.safetensors"
     run = pb.Run(checkpoint=path, resume=True)
-    pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+
+    def go_on():
+        if many:
+            return pb.fit_many(ALGORITHM, DATA, repeats=2, **SETTINGS, run=run)
+        return pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+
+    go_on()
     arrays, description = checkpoint.read_file(path)
-    name = next(name for name in arrays if name.startswith("best/") and name.endswith("values"))
-    checkpoint.save_tree(path, {**arrays, name: np.full_like(arrays[name], np.nan)}, description)
-    with pytest.raises(pb.errors.CheckpointError, match="its best posterior is NaN"):
-        pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
+    for ending, value, message in (
+        ("values", np.nan, "is NaN or infinite in places"),
+        ("log_weights", np.inf, "weights that sum to inf"),
+        ("log_weights", 0.0, r"weights that sum to [\d.]+, not to 1"),
+    ):
+        (name,) = (name for name in arrays if name.startswith("best/") and name.endswith(ending))
+        altered = np.array(arrays[name])
+        altered[..., 0] = value  # in the second of many runs too
+        checkpoint.save_tree(path, {**arrays, name: altered}, description)
+        with pytest.raises(pb.errors.CheckpointError, match=f"the best posterior in .*{message}"):
+            go_on()
+    checkpoint.save_tree(path, arrays, description)
+    go_on()
+
+
+def test_a_link_to_a_checkpoint_stays_one_and_nothing_else_is_removed(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link, mine = tmp_path / "run.safetensors", tmp_path / "disk" / ".run.safetensors.notes"
+    link.symlink_to(tmp_path / "disk" / "run.safetensors")
+    mine.write_text("mine")
+    lock_beside_the_file = []
+
+    def look(progress):
+        lock_beside_the_file.append((tmp_path / "disk" / ".run.safetensors.lock").exists())
+
+    pb.fit(ALGORITHM, DATA, **SETTINGS, run=pb.Run(checkpoint=link, callbacks=[look]))
+    assert all(lock_beside_the_file)
+    assert link.is_symlink()
+    assert mine.read_text() == "mine"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["disk", "run.safetensors"]
 
 
 def test_an_existing_checkpoint_is_never_overwritten_by_accident(tmp_path):
@@ -232,7 +266,8 @@ def test_a_second_run_on_the_same_path_is_refused_while_the_first_lasts(tmp_path
 
     pb.fit(ALGORITHM, DATA, **SETTINGS, run=run._replace(callbacks=[start_another]))
     assert refused
-    (tmp_path / ".run.safetensors.abcd").write_text("what a killed run left")
+    prefix = unfinished_prefix(tmp_path / "run.safetensors").replace(str(os.getpid()), str(2**22 + 1))
+    (tmp_path / f"{prefix}x.part").write_text("what a killed run left")  # no process has that number
     pb.fit(ALGORITHM, DATA, **SETTINGS, run=run)
     assert [file.name for file in tmp_path.iterdir()] == ["run.safetensors"]
 

@@ -106,6 +106,56 @@ def test_a_block_is_computed_to_its_end():
     assert interrupts.noted
 
 
+def test_what_was_noted_outside_ends_the_run_inside_and_is_raised_once():
+    with uninterrupted():
+        strike()
+        with Interrupts() as inner:
+            assert inner.noted
+        with Interrupts() as another:
+            assert not another.noted
+
+
+@pytest.mark.parametrize("before", ["a step", "anything"])
+def test_an_estimator_finishes_what_it_computes_and_keeps_what_it_has(monkeypatch, before):
+    from partialbayes.estimators import _crossfit as crossfit
+
+    x = np.linspace(-1.0, 1.0, 40)[:, None]
+    model = pb.PartialBNNRegressor((4,), num_particles=2, n_folds=2, max_iter=60, random_state=0)
+    name = "_run" if before == "a step" else "_start"
+    real = getattr(crossfit, name)
+
+    def struck(*arguments):
+        strike()
+        return real(*arguments)
+
+    monkeypatch.setattr(crossfit, name, struck)
+    if before == "a step":
+        with pytest.raises(pb.errors.TrainingInterrupted):
+            model.fit(x, x[:, 0])
+        assert model.interrupted_
+        assert len(model.history_.metrics["loss"]) > 0
+        assert np.isfinite(model.predict(x)).all()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(x, x[:, 0])
+        assert not hasattr(model, "posterior_")
+
+
+def test_the_command_line_leaves_at_once_with_a_sentence():
+    root = Path(__file__).parents[2]
+    script = (
+        "import os, signal, sys, partialbayes.__main__ as command, partialbayes.cli._main as inside\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "inside.main = lambda: (os.kill(os.getpid(), 2), print('went on'))\n"
+        "sys.exit(command.main())"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root}"}
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "partialbayes: interrupted\n")
+
+
 COMPILING = """
     import signal
     import partialbayes as pb

@@ -72,7 +72,8 @@ def assert_kalman(before, after, rtol):
     information = 2 / 3 * known @ before.mean(axis=0) + features.T @ ORACLE.targets / noise
     mean = np.linalg.solve(precision, information)
     np.testing.assert_allclose(after.mean(axis=0), mean, rtol=rtol, atol=1e-3)
-    np.testing.assert_allclose(np.cov(after.T, bias=True), np.linalg.inv(precision), rtol=rtol, atol=1e-5)
+    covariance = np.cov(after.T, bias=True)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=rtol, atol=1e-5)
 
 
 class TestWithoutWeights:

@@ -1,10 +1,14 @@
 """Predictions of the training rows by members that have not seen them, in memory and after load."""
 
+import json
+
 import numpy as np
 import pytest
 
 import partialbayes as pb
 from partialbayes.estimators import _crossfit as crossfit
+from partialbayes.io._model_folder import _digest
+from partialbayes.io._pytree_file import read_file, save_tree
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))
@@ -45,6 +49,39 @@ def test_they_are_known_after_load_and_after_a_second_save(fitted, tmp_path):
     np.testing.assert_allclose(few.mean, fitted.oof_predictive_.mean[rows], rtol=1e-5)
     loaded.partial_fit(X[:4], Y[:4])  # now every member has seen these
     assert not loaded._knows_folds(60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda kept, arrays: kept["scores"].__setitem__(0, -1.0), "negative, NaN or infinite"),
+        (lambda kept, arrays: kept["scores"].__setitem__(0, float("nan")), "negative, NaN or infinite"),
+        (lambda kept, arrays: kept["scores"].pop(), "one number per fold"),
+        (lambda kept, arrays: kept["folds"].__setitem__(0, 3), "numbered from 0"),
+        (lambda kept, arrays: arrays.update(_two(arrays, "extra/out_of_fold/folds")), "per row"),
+        (
+            lambda kept, arrays: arrays.update(_two(arrays, "target_scale/shift")),
+            "target scale per output",
+        ),
+    ],
+)
+def test_what_was_altered_is_refused(fitted, tmp_path, change, message):
+    folder = tmp_path / "model"
+    fitted.save(folder)
+    path = folder / "model.json"
+    description = json.loads(path.read_text())
+    file = folder / description["arrays"]
+    arrays, _ = read_file(file)
+    change(description["metadata"]["conformity"], arrays)
+    text = json.dumps(description)
+    path.write_text(text)
+    save_tree(file, arrays, {"description": _digest(text)})
+    with pytest.raises(pb.errors.CheckpointError, match=message):
+        pb.PartialBNNRegressor.load(folder)
+
+
+def _two(arrays, name):
+    return {name: np.stack([arrays[name]] * 2)}
 
 
 def test_another_rate_or_decay_compiles_nothing(fitted):

@@ -349,6 +349,25 @@ def test_a_link_to_a_folder_stays_one(tmp_path):
         assert len(list((tmp_path / "disk").iterdir())) == 2
 
 
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+    import stat
+    import threading
+
+    from partialbayes._utils.atomic import require_writable, write_atomically
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    require_writable(pipe)
+    write_atomically(pipe, b"content")
+    reader.join(10)
+    assert got == [b"content"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_what_the_dead_left_unfinished_is_cleared_and_what_the_living_write_is_not(tmp_path):
     from partialbayes._utils.atomic import unfinished_prefix
 

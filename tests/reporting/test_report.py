@@ -162,6 +162,10 @@ def test_diagnostics_in_words():
     assert "accepted less than 2 %" in text
     (text,) = findings({"ancestors": np.full(10, 4.0)}, 100, steps[:0], none)
     assert "kept 4 of 100" in text
+    loss = {"loss": np.linspace(9.0, 1.0, 400)}
+    (text,) = findings(loss, 1, steps[:0], none)
+    assert "The loss was still falling at the end" in text
+    assert findings(loss, 1, steps[:1], np.ones(1)) == []  # rows out of fold are the better judge
     (text,) = findings({}, 1, steps, np.linspace(3, 1, 10))
     assert "still falling" in text
     (text,) = findings({}, 1, steps, np.linspace(1, 3, 10))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +14,10 @@ import numpy as np
 from partialbayes._engine.compiled import Carry
 from partialbayes._engine.identity import require_same_run
 from partialbayes._engine.settings import Checkpoints
+from partialbayes._utils.atomic import clear_unfinished
 from partialbayes._utils.locks import FileLock
 from partialbayes.errors import CheckpointError
+from partialbayes.io._parts import require_sound
 from partialbayes.io._pytree_file import as_tree, read_file, save_tree
 from partialbayes.parallel._hosts import broadcast_from_process_zero
 
@@ -26,8 +28,8 @@ def lock_file(path: str | Path) -> FileLock:
     Raises:
         CheckpointError: Another run has locked it, or its folder cannot be written to.
     """
-    path = Path(path)
-    lock = FileLock(path)
+    own = Path(os.path.realpath(path))  # two links to one file share its lock
+    lock = FileLock(own)
     try:
         is_free = lock.acquire()
     except OSError as error:
@@ -39,10 +41,7 @@ def lock_file(path: str | Path) -> FileLock:
         raise CheckpointError(
             f"another run is using the checkpoint {path} now; give each run its own file."
         )
-    for stray in path.parent.glob(f".{path.name}.*"):
-        if stray.suffix != ".lock":
-            with contextlib.suppress(OSError):
-                stray.unlink()
+    clear_unfinished(own)
     return lock
 
 
@@ -126,7 +125,7 @@ class RunCheckpoint:
                 f"{path} is of step {self.saved_step}, but this run has {self._num_steps} steps."
             )
         carry: Carry = as_tree(path, arrays, like())
-        _require_finite(path, carry)
+        _require_sound(path, carry)
         return carry
 
     def next_stop(self, done: int) -> int:
@@ -169,14 +168,9 @@ class RunCheckpoint:
         )
 
 
-def _require_finite(path: Any, carry: Carry) -> None:
-    """Raise an error if the best posterior is not finite; particles of weight zero do not matter."""
-    if not np.all(np.asarray(carry.best_step) > 0):
-        return
-    psi, (values, log_weights) = carry.best
-    counts = np.asarray(log_weights) > -np.inf
-    parts = [np.asarray(values)[counts]]
-    if counts.all():
-        parts += [np.asarray(leaf) for leaf in jax.tree.leaves(psi) if leaf.dtype.kind == "f"]
-    if not all(np.isfinite(part).all() for part in parts):
-        raise CheckpointError(f"{path} has been altered: its best posterior is NaN or infinite.")
+def _require_sound(path: Any, carry: Carry) -> None:
+    """Raise an error for best posteriors that no run keeps; those of many runs lie side by side."""
+    best_step = np.asarray(carry.best_step)
+    for run in np.argwhere(best_step > 0):
+        best = jax.tree.map(lambda leaf, run=tuple(run): np.asarray(leaf)[run], carry.best)
+        require_sound(best, f"the best posterior in {path}")

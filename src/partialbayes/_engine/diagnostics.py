@@ -135,7 +135,10 @@ def findings(
             f"The predictions are far from those of the pretrained network (distance "
             f"{departure.distance:.2f}), though no worse: check whether that is intended."
         )
-    if (drop := falling(record.get("loss", np.zeros(0)))) > 0.0:
+    scores = np.asarray(validation_nlpd)
+    # Where other rows judge the run, a falling loss on its own rows says nothing.
+    has_scores = bool(np.isfinite(scores).any())
+    if not has_scores and (drop := falling(record.get("loss", np.zeros(0)))) > 0.0:
         found.append(
             f"The loss was still falling at the end, by {drop:.2g} per row from the third to the last "
             "quarter of the run: train for more epochs."
@@ -162,8 +165,7 @@ def findings(
             "or fewer: the cloud consists of copies of a few. Try when_ess_below(0.5, ...) as the "
             f"resampling, or {_FOR_ESS}."
         )
-    scores = np.asarray(validation_nlpd)
-    if len(scores) >= 5 and np.isfinite(scores).any():
+    if len(scores) >= 5 and has_scores:
         best = int(np.nanargmin(scores))
         # A tiny change at every evaluation is no trend.
         if best == len(scores) - 1 and scores[-1 - len(scores) // 4] > scores[-1] + 0.01:

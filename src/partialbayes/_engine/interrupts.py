@@ -33,6 +33,10 @@ class Interrupts:
         self._is_main = threading.current_thread() is threading.main_thread()
         if self._is_main:
             self._previous = signal.getsignal(signal.SIGINT)
+            outer = getattr(self._previous, "__self__", None)
+            if isinstance(outer, Interrupts) and outer.noted:
+                # Whoever is entered next is in a better place to act upon it.
+                self.noted, outer.noted = True, False
             signal.signal(signal.SIGINT, self._note)
         return self
 

@@ -6,6 +6,7 @@ is killed leaves it behind; the next one to write to the same path removes it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -23,7 +24,8 @@ _LONGEST = 100  # characters of the final name in a temporary one
 def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it.
 
-    At any time the path holds one complete file, the new or the old one.
+    At any time the path holds one complete file, the new or the old one. A symbolic link stays a
+    link. A device or a pipe, such as ``/dev/stdout``, is written to and never replaced.
 
     Args:
         path: The file; its folder is created if needed.
@@ -35,16 +37,20 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
     """
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clear_unfinished(path)
-        handle, temporary = tempfile.mkstemp(_PART, unfinished_prefix(path), path.parent)
+        if _is_device(path):
+            path.write_bytes(content)
+            return
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        clear_unfinished(target)
+        handle, temporary = tempfile.mkstemp(_PART, unfinished_prefix(target), target.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, mode & ~umask())
-        os.replace(temporary, path)
-        flush_folder(path.parent)
+        os.replace(temporary, target)
+        flush_folder(target.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
@@ -85,12 +91,16 @@ def clear_unfinished(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that a file can be created beside ``path``, before work is done for it.
+    """Check that `write_atomically` can write to ``path``, before work is done for it.
 
     Raises:
         OSError: It cannot; the error names ``path``.
     """
-    folder = path.parent
+    if _is_device(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return
+    folder = Path(os.path.realpath(path)).parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
@@ -131,6 +141,11 @@ def flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _is_device(path: Path) -> bool:
+    """Return True for what exists and is neither a file nor a folder, such as a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _writer(path: Path, name: str) -> tuple[int, str] | None:

@@ -22,7 +22,8 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._mesh import as_mesh, require_even
 from partialbayes.parallel._sharding import PARTICLE, num_parts
 from partialbayes.prediction import _mixture as mixture
-from partialbayes.prediction._predict import log_predictive_density
+from partialbayes.prediction._predict import as_posterior, log_predictive_density
+from partialbayes.results import Fit
 from partialbayes.samplers._tempered_smc import tempered_smc
 from partialbayes.training._second_stage import second_stage
 from partialbayes.types import Chunks, Kernel, Model, Posterior, Scalar, Seed
@@ -72,7 +73,7 @@ class Refined(NamedTuple):
 
 def refine(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any,
     *,
     num_particles: int | None = None,
@@ -95,8 +96,8 @@ def refine(
 
     Args:
         model: The model that was trained.
-        posterior: The posterior, from `fit`. Its ψ is kept; its particles are used only for the
-            comparison.
+        posterior: What `fit` returned, or the posterior in it. Its ψ is kept; its particles serve only
+            for the comparison.
         data: A pair ``(inputs, targets)``: all the data to condition on.
         num_particles: Number J of particles; by default twenty per random weight, at least 1000 and at
             most 10,000, rounded up to what ``waste_free`` and ``mesh`` divide.
@@ -128,6 +129,7 @@ def refine(
         >>> float(refined.temperatures[-1])
         1.0
     """
+    posterior = as_posterior(posterior)
     if posterior.is_ensemble:
         raise ValueError(
             "posterior is an ensemble, whose members have separate posteriors; train by "

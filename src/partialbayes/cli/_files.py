@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from partialbayes._utils import atomic
 from partialbayes.cli._terminal import status, tell
 from partialbayes.errors import CheckpointError, TableError
 
@@ -129,11 +128,8 @@ def read(command: Any, path: Path) -> Any:
 
 def require_writable(path: Path) -> None:
     """Refuse a place that cannot be written to, before any work is done for it."""
-    place = path.absolute().parent
-    while not place.exists() and place != place.parent:
-        place = place.parent
     try:
-        os.rmdir(tempfile.mkdtemp(dir=place, prefix=".partialbayes."))
+        atomic.require_writable(path)
     except OSError as error:
         raise TableError(f"--out {path} cannot be written ({error.strerror or error}).") from None
 

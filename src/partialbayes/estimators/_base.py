@@ -19,6 +19,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from partialbayes._engine.interrupts import uninterrupted
 from partialbayes._engine.settings import Run, Validation
 from partialbayes._utils.warn import warn
 from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
@@ -109,6 +110,7 @@ class PartialBNN(PersistentEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @uninterrupted()
     def _fit(self, inputs: Any, targets: Any, sample_weight: Any, groups: Any, run: Run | None) -> Any:
         """Train on checked arrays; targets are numbers, or classes numbered from 0."""
         run = Run() if run is None else run

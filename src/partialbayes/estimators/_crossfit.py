@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from sklearn.exceptions import ConvergenceWarning
 from tqdm import tqdm
 
+from partialbayes._engine.interrupts import Interrupts
 from partialbayes._engine.settings import Run
 from partialbayes._utils.warn import warn
 from partialbayes.algorithms import ensemble, shared_ensemble
@@ -169,28 +170,29 @@ def train(
     num_steps = 10**6 if schedule.num_steps is None else schedule.num_steps
     losses: list[Any] = []
     snapshots: list[Posterior] = []
-    done, interrupted = 0, False
+    done = 0
     bar = tqdm(total=schedule.num_steps, disable=not run.progress, desc="training")
     piece = 50 if schedule.num_steps is None else max(50, -(-num_steps // _PIECES))
     length = max(50, piece)
     timed_from = (0, 0.0)
-    try:
-        while done < num_steps:
+    with Interrupts() as interrupts, bar:
+        while done < num_steps and not interrupts.noted:
             count = min(piece, num_steps - done)
-            states, lost = _run(
-                algorithm,
-                states,
-                key_run,
-                done,
-                count,
-                num_steps,
-                (rate, decay),
-                data,
-                drawn,
-                batch_size,
-                length,
-            )
-            losses.append(np.asarray(lost)[:count])
+            with interrupts.computing():
+                states, lost = _run(
+                    algorithm,
+                    states,
+                    key_run,
+                    done,
+                    count,
+                    num_steps,
+                    (rate, decay),
+                    data,
+                    drawn,
+                    batch_size,
+                    length,
+                )
+                losses.append(np.asarray(lost)[:count])
             done += count
             bar.update(count)
             if len(snapshots) < len(_SNAPSHOTS) and done >= _SNAPSHOTS[len(snapshots)] * num_steps:
@@ -211,14 +213,13 @@ def train(
             if schedule.num_steps is None:
                 num_steps, timed_from = _afforded(schedule, done, timed_from, num_steps)
                 piece = max(50, min(length, num_steps - done))
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        bar.close()
-    snapshots.append(_posterior(algorithm, states))
-    stacked = stack(algorithm.model, recipe, snapshots, data, folds)
+        if interrupts.noted and done == 0:
+            raise KeyboardInterrupt  # there is nothing to keep
+        with interrupts.computing():
+            snapshots.append(_posterior(algorithm, states))
+            stacked = stack(algorithm.model, recipe, snapshots, data, folds)
     all_losses = np.concatenate(losses) if losses else np.zeros(0)
-    return Trained(stacked, all_losses, interrupted)
+    return Trained(stacked, all_losses, interrupts.noted)
 
 
 def _afforded(

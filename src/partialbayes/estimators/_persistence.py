@@ -169,7 +169,9 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             return
         folds = np.asarray(extra["out_of_fold/folds"])
         count = self._settings.num_folds
-        if folds.dtype.kind not in "iu" or not np.array_equal(np.unique(folds), np.arange(count)):
+        if folds.ndim != 1 or folds.dtype.kind not in "iu":
+            raise ValueError("its folds are not one whole number per row.")
+        if not np.array_equal(np.unique(folds), np.arange(count)):
             raise ValueError("its folds are not numbered from 0.")
         own, structure = jax.tree_util.tree_flatten_with_path(self.posterior_.psi.likelihood)
         leaves = []
@@ -288,7 +290,7 @@ def _restored(cls: Any, saved: Saved) -> Any:
             raise ValueError(f"there are {len(classes)} classes, but the network is for another number.")
     elif saved.target_scale is None:
         raise ValueError("there is no target scale.")
-    elif np.shape(saved.target_scale.scale) not in ((), (outputs,)):
+    elif any(np.shape(part) not in ((), (outputs,)) for part in saved.target_scale[:2]):
         raise ValueError("there is not one target scale per output.")
     estimator.target_scale_ = saved.target_scale
     estimator._settings = settings
@@ -296,14 +298,26 @@ def _restored(cls: Any, saved: Saved) -> Any:
     estimator.model_, estimator.posterior_ = estimator.algorithm_.model, saved.posterior
     estimator.oof_predictive_ = None  # the training rows are not in the folder
     if (kept := metadata.get("conformity")) is not None:
-        estimator._conformity = Conformity(*(np.asarray(kept[name]) for name in Conformity._fields))
-        estimator._oof_score = metadata["oof_score"]
+        estimator._conformity = _conformity(kept, outputs, settings.num_folds)
+        estimator._oof_score = _typed(metadata, "oof_score", float)
     if saved.history is not None:
         estimator.history_ = saved.history
     estimator._seed = _typed(metadata, "seed", int)
     estimator._remember(saved.extra, metadata.get("seen"))
     estimator._take_folds(saved.extra)
     return estimator
+
+
+def _conformity(kept: dict[str, Any], outputs: int, num_folds: int) -> Conformity:
+    """The scores for conformal intervals, checked."""
+    scores, folds = (np.asarray(kept[name]) for name in Conformity._fields)
+    if folds.ndim != 1 or folds.dtype.kind != "i" or not np.isin(folds, np.arange(num_folds)).all():
+        raise ValueError("the folds of its scores are not numbered from 0.")
+    if scores.dtype.kind != "f" or scores.shape not in (folds.shape, (*folds.shape, outputs)):
+        raise ValueError("its scores are not one number per fold.")
+    if not (scores >= 0.0).all() or not np.isfinite(scores).all():
+        raise ValueError("its scores are negative, NaN or infinite in places.")
+    return Conformity(scores, folds)
 
 
 def _require_same(settings: Any, params: dict[str, Any], num_inputs: int) -> None:

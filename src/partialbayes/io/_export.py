@@ -21,15 +21,17 @@ from jaxtyping import Array, PyTree
 from partialbayes._utils.atomic import write_atomically
 from partialbayes._utils.checks import as_float_arrays, num_rows, require_numeric
 from partialbayes.errors import CheckpointError
+from partialbayes.prediction._predict import as_posterior
 from partialbayes.prediction._predictive import Predictive, Values
 from partialbayes.prediction._target_scale import TargetScale, lost_in_single_precision
+from partialbayes.results import Fit
 from partialbayes.types import Model, Posterior
 
 
 def export(
     path: str | Path,
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     inputs: PyTree,
     *,
     target_scale: TargetScale | None = None,
@@ -46,7 +48,7 @@ def export(
     Args:
         path: The file, such as ``"predictor.stablehlo"``.
         model: The model that was trained.
-        posterior: From `fit`; it becomes part of the file.
+        posterior: What `fit` returned, or the posterior in it; it becomes part of the file.
         inputs: Examples of inputs, for their shape and dtype; the number of rows stays free.
         target_scale: How the training targets were standardized, if they were.
         prepare: What to do to inputs before they reach the network, such as standardizing them.
@@ -72,6 +74,7 @@ def export(
     """
     import jax.export
 
+    posterior = as_posterior(posterior)
     num_rows("inputs", inputs)
     require_numeric("inputs", inputs)
     if target_scale is not None and np.any(lost_in_single_precision(*target_scale[:2])):

@@ -48,8 +48,9 @@ from partialbayes.io._parts import (
 )
 from partialbayes.io._pytree_file import read_file, save_tree
 from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.prediction._predict import as_posterior
 from partialbayes.prediction._target_scale import TargetScale
-from partialbayes.results import History
+from partialbayes.results import Fit, History
 from partialbayes.subsets._select import glob, mask
 from partialbayes.types import Likelihood, Model, Network, Posterior, PriorBuilder
 
@@ -82,7 +83,7 @@ class Saved(NamedTuple):
 def save(
     path: str | Path,
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     *,
     history: History | None = None,
     target_scale: TargetScale | None = None,
@@ -95,8 +96,8 @@ def save(
     Args:
         path: The folder to make. It appears whole or not at all.
         model: The model that was trained.
-        posterior: From `fit`.
-        history: ``trained.history``, to keep it too.
+        posterior: What `fit` returned, or the posterior in it.
+        history: ``trained.history``, to keep it too; that of a `Fit` is kept by default.
         target_scale: How the training targets were standardized, if they were.
         metadata: Anything JSON can hold, given back by `load`.
         extra: Arrays to keep beside it, given back by `load` by their paths.
@@ -119,7 +120,9 @@ def save(
         {'data': 'a line'}
     """
     require_instance("model", model, Model, "pass the model, then its posterior.")
-    require_instance("posterior", posterior, Posterior, "pass trained.posterior.")
+    if isinstance(posterior, Fit) and history is None:
+        history = posterior.history
+    posterior = as_posterior(posterior)
     require_sound(posterior, "the posterior")
     weights = _weight_masks(model)
     description = {

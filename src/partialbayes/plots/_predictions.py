@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from partialbayes.plots import _style as style
-from partialbayes.prediction._predict import predict
+from partialbayes.prediction._predict import as_posterior, predict
 from partialbayes.prediction._predictive import Predictive
+from partialbayes.results import Fit
 from partialbayes.types import Chunks, Model, Particles, Posterior
 
 
@@ -121,7 +122,7 @@ def predicted_against_observed(
 
 def decision_boundary(
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any = None,
     limits: tuple[float, float, float, float] | None = None,
     samples: int = 20,
@@ -132,7 +133,7 @@ def decision_boundary(
 
     Args:
         model: A trained classification model with two inputs.
-        posterior: The posterior of the model.
+        posterior: What `fit` returned, or the posterior in it.
         data: A pair ``(inputs, labels)`` to plot as points.
         limits: Limits ``(left, right, bottom, top)`` of the plot; around the data by default.
         samples: Number of particles, drawn by weight, whose boundaries are plotted.
@@ -150,6 +151,7 @@ def decision_boundary(
         >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, y), epochs=2)
         >>> ax = pb.plots.decision_boundary(model, trained.posterior, (x, y), resolution=10)
     """
+    posterior = as_posterior(posterior)
     if data is None and limits is None:
         raise ValueError(
             "limits: say where to look by limits=(left, right, bottom, top), or pass data=."

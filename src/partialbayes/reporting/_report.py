@@ -458,7 +458,7 @@ def _training(
         yield '<h3>Training</h3><div class="row">'
         for name in curves(history):
             yield _figure(f"{name} by step", partial(plots.trace, history, name))
-        if len(history.validation_nlpd):
+        if len(history.validation_nlpd) > 1:  # one point is no curve
             yield _figure("Validation NLPD by step", lambda ax: plots.validation(history, ax=ax))
         if "ancestors" in history.metrics:
             yield _figure("Ancestry by step", lambda ax: plots.ancestry(history, ax=ax))

@@ -74,9 +74,9 @@ def fit(
     require_no_transformation("fit")
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     checked, run = as_validation(validation), as_run(run)
-    require_divisible(run.mesh, algorithm)
     with Interrupts() as interrupts:
         with interrupts.computing():
+            require_divisible(run.mesh, algorithm)
             job = _job(algorithm, data, epochs, batch_size, checked, key, run)
         trained = train(job, run, interrupts)
         fitted = _result(job, trained)
@@ -89,7 +89,8 @@ def fit(
             fitted = fitted._replace(posterior=posterior, noise=noise, reports=reports)
             if interrupts.noted:
                 fitted = fitted._replace(end="interrupt")
-    fitted = _compared(job, fitted)
+        with interrupts.computing():
+            fitted = _compared(job, fitted)
     if fitted.end == "interrupt" and run.on_interrupt == "raise":
         raise TrainingInterrupted(trained.done, job.plan.num_steps, fitted)
     return fitted

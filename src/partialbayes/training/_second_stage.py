@@ -28,7 +28,8 @@ from partialbayes.model._batch import as_batch
 from partialbayes.parallel._hosts import gather_to_host
 from partialbayes.parallel._mesh import as_mesh
 from partialbayes.parallel._sharding import constrain, put_on_mesh, shard_rows, use_mesh
-from partialbayes.results import ChainReport, ImportanceReport, LaplaceReport, TemperingReport
+from partialbayes.prediction._predict import as_posterior
+from partialbayes.results import ChainReport, Fit, ImportanceReport, LaplaceReport, TemperingReport
 from partialbayes.types import Algorithm, Batch, Model, Posterior, PRNGKey, Report, Sampler, Seed
 
 
@@ -83,7 +84,7 @@ def continue_training(algorithm: Algorithm, *, num_steps: int, batch_size: int |
 def second_stage(
     sampler: Sampler,
     model: Model,
-    posterior: Posterior,
+    posterior: Posterior | Fit,
     data: Any,
     *,
     key: Seed = 0,
@@ -94,7 +95,7 @@ def second_stage(
     Args:
         sampler: The sampler, such as ``hmc()``, ``nuts()`` or ``laplace()``.
         model: The model that was trained.
-        posterior: The posterior, from `fit`; its ψ is kept.
+        posterior: What `fit` returned, or the posterior in it; its ψ is kept.
         data: The training data, a pair ``(inputs, targets)``.
         key: A ``jax.random.key``, or an integer to make one from.
         mesh: Devices to divide the work over; the rows are divided over the axis ``data`` if its size
@@ -117,16 +118,17 @@ def second_stage(
         >>> posterior.particles.values.shape
         (10, 10)
     """
+    start = as_posterior(posterior)
     key = salt(as_key(key))
     mesh = as_mesh(mesh)
     batch = shard_rows(mesh, as_batch(model, data, "data"))
     with uninterrupted(), use_mesh(mesh):
         found = jax.block_until_ready(  # type: ignore[no-untyped-call]
-            _second_stage(sampler, model, key, put_on_mesh(mesh, posterior), batch)
+            _second_stage(sampler, model, key, put_on_mesh(mesh, start), batch)
         )
-    posterior, report = gather_to_host(found)
+    sampled, report = gather_to_host(found)
     judge(report)
-    return posterior, report
+    return sampled, report
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))
