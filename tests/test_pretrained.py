@@ -111,6 +111,12 @@ def test_errors_say_what_to_do(changes, message):
         pb.bayesianize(NETWORK, **({"data": (X, LABELS), "sampler": LAPLACE} | changes))
 
 
+def test_a_network_that_ends_in_a_softmax_is_refused():
+    ends = NETWORK._replace(apply=lambda params, x: jax.nn.softmax(NETWORK.apply(params, x)))
+    with pytest.raises(ValueError, match="probabilities already"):
+        pb.bayesianize(ends, (X, LABELS), sampler=LAPLACE)
+
+
 def test_a_linear_head_is_sampled_by_moves_from_its_gaussian_and_others_by_chains():
     def bent(params, x):
         return jnp.tanh(x @ params["trunk"]) @ params["head"]

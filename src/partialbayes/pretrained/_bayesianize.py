@@ -205,9 +205,17 @@ def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf[:256]), inputs)
     outputs = network.apply(params, first)
     if not isinstance(outputs, jax.Array):
-        raise ValueError("likelihood is needed: the network's output is not one array.")
+        raise ValueError(
+            "likelihood is needed, because the network's output is not one array; pass likelihood=, or "
+            "choose an output, as from_torch(module, output=...) does."
+        )
     if np.issubdtype(targets.dtype, np.integer) or targets.dtype == bool:
         single = outputs.ndim == 1 or outputs.shape[-1] == 1
+        if not single and np.all(outputs >= 0.0) and np.allclose(outputs.sum(-1), 1.0, atol=1e-3):
+            raise ValueError(
+                "the outputs are probabilities already, where logits are needed; leave out the "
+                "final softmax, or pass likelihood=."
+            )
         return bernoulli(learned(1.0)) if single else categorical(learned(1.0))
     residuals = np.asarray(outputs).reshape(len(outputs), -1) - targets[:256].reshape(len(outputs), -1)
     return gaussian(learned(float(np.mean(np.square(residuals)))))
