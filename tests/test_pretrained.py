@@ -113,7 +113,7 @@ def test_errors_say_what_to_do(changes, message):
         pb.bayesianize(NETWORK, **({"data": (X, LABELS), "sampler": LAPLACE} | changes))
 
 
-def test_strangeness_looks_at_the_features_before_the_last_two_layers():
+def test_strangeness_looks_at_the_features_before_the_last_two_layers(monkeypatch):
     network = pb.from_nnx(ConvNet(nnx.Rngs(0)))
     model = pb.partial_bnn(network, "head/*", pb.categorical(), freeze="**")
     images = RNG.normal(size=(7, 4, 4, 1)).astype(np.float32)
@@ -127,6 +127,8 @@ def test_strangeness_looks_at_the_features_before_the_last_two_layers():
     hidden = nnx.gelu(jnp.asarray(seen @ dense["kernel"] + dense["bias"]))
     found = trunk.head.outputs(phi, psi, (hidden,))
     np.testing.assert_allclose(found, model.outputs(phi, psi, jnp.asarray(images)), atol=1e-5)
+    monkeypatch.setattr(_strangeness, "_MOST_FEATURES", 47)
+    assert Watcher(network, model.likelihood, trunk, images, rows=3).trunk is trunk
     plain = pb.from_params(WEIGHTS, NETWORK.apply)  # a dictionary: which layer is last is not known
     trunk = pb.model.split_trunk(pb.partial_bnn(plain, "head", pb.categorical(), freeze="**"), X)
     assert Watcher(plain, pb.categorical(), trunk, X, 50).trunk is trunk

@@ -62,8 +62,8 @@ class Bayesianized:
         It is −log p₁ − log p₂: p₁ is the share of the rows to choose by whose outputs claim them as
         little (`metrics.energy`; for numbers, whose particles disagree as much), p₂ the share whose
         features are as unlikely (`metrics.feature_density`, where a row has at most 2,048 of them). The
-        features are those before the last two layers of the network as it was, or, where its layers
-        cannot be counted, those before the random weights.
+        features are those before the last two layers of the network as it was, or those
+        before the random weights, where its layers cannot be counted or have too many.
         """
         return self.uncertainty(inputs, self.trunk.features(inputs))
 

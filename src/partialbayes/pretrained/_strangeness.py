@@ -38,7 +38,8 @@ class Watcher:
     Args:
         network: The network as it was.
         likelihood: Any that fits its outputs.
-        trunk: What to look at where the layers of the network cannot be counted.
+        trunk: What to look at where the layers of the network cannot be counted, or where too many
+            features come before the last two.
         inputs: A few rows.
         rows: Rows of inputs that go through the network at a time.
     """
@@ -47,12 +48,13 @@ class Watcher:
         self, network: Network, likelihood: Likelihood, trunk: Trunk, inputs: PyTree, rows: int
     ) -> None:
         self.rows, self.channels_first = rows, network.output_axis == 0
-        self.trunk = trunk
         try:
             model = partial_bnn(network, layer(-2, -1), likelihood, freeze="**")
             self.trunk = split_trunk(model, inputs)
         except ValueError:  # one layer, or an unknown order
-            pass
+            self.trunk = trunk
+        if self(jax.tree.map(lambda leaf: leaf[:1], inputs)).shape[1] > _MOST_FEATURES:
+            self.trunk = trunk
 
     def __call__(self, inputs: PyTree) -> Float[np.ndarray, "row feature"]:
         """Return the features; if they are many, arrays with positions are averaged over these."""
