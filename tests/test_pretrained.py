@@ -8,8 +8,10 @@ from flax import nnx
 
 import partialbayes as pb
 from partialbayes.errors import DepartureWarning
+from partialbayes.pretrained import _strangeness
 from partialbayes.pretrained._bayesianize import _is_linear
 from partialbayes.pretrained._choice import widest_of_the_best
+from partialbayes.pretrained._strangeness import Watcher
 
 RNG = np.random.default_rng(0)
 
@@ -103,12 +105,51 @@ def test_one_call_compares_with_the_network_as_it_was_and_keeps_the_trunk():
         ({"data": (X, LABELS[:-1])}, "data has 120 rows of inputs, but its targets"),
         ({"validation": (X[:1], LABELS[:1])}, "validation has 1 row"),
         ({"data": (X[:2], LABELS[:2])}, "too few to hold some out"),
+        ({"data": (X, np.array(["no", "yes"])[LABELS])}, "data has targets of type <U3; give numbers"),
         ({"stochastic": "tail"}, "stochastic"),
     ],
 )
 def test_errors_say_what_to_do(changes, message):
     with pytest.raises(ValueError, match=message):
         pb.bayesianize(NETWORK, **({"data": (X, LABELS), "sampler": LAPLACE} | changes))
+
+
+def test_strangeness_looks_at_the_features_before_the_last_two_layers(monkeypatch):
+    network = pb.from_nnx(ConvNet(nnx.Rngs(0)))
+    model = pb.partial_bnn(network, "head/*", pb.categorical(), freeze="**")
+    images = RNG.normal(size=(7, 4, 4, 1)).astype(np.float32)
+    trunk = pb.model.split_trunk(model, images)
+    watcher = Watcher(network, model.likelihood, trunk, images, rows=3)
+    phi, psi = model.init(jax.random.key(0))
+    seen = watcher(images)
+    assert seen.shape == (7, 48)
+    weights = network.init(jax.random.key(0))
+    dense = {name: np.asarray(value) for name, value in weights["dense"].items()}
+    hidden = nnx.gelu(jnp.asarray(seen @ dense["kernel"] + dense["bias"]))
+    found = trunk.head.outputs(phi, psi, (hidden,))
+    np.testing.assert_allclose(found, model.outputs(phi, psi, jnp.asarray(images)), atol=1e-5)
+    monkeypatch.setattr(_strangeness, "_MOST_FEATURES", 47)
+    assert Watcher(network, model.likelihood, trunk, images, rows=3).trunk is trunk
+    plain = pb.from_params(WEIGHTS, NETWORK.apply)  # a dictionary: which layer is last is not known
+    trunk = pb.model.split_trunk(pb.partial_bnn(plain, "head", pb.categorical(), freeze="**"), X)
+    assert Watcher(plain, pb.categorical(), trunk, X, 50).trunk is trunk
+
+
+def test_many_features_are_averaged_over_positions(monkeypatch):
+    monkeypatch.setattr(_strangeness, "_MOST_FEATURES", 10)
+    for axis, shape in ((-1, (5, 2, 2, 3)), (0, (5, 3, 2, 2))):
+        network = pb.types.Network(NETWORK.init, NETWORK.apply, output_axis=axis)
+        trunk = pb.model.split_trunk(pb.partial_bnn(network, "head", pb.categorical(), freeze="**"), X)
+        watcher = Watcher(network, pb.categorical(), trunk, X, rows=2)
+        array = RNG.normal(size=shape)
+        places = (1, 2) if axis == -1 else (2, 3)
+        np.testing.assert_allclose(watcher._flat([array]), array.mean(places), rtol=1e-6)
+
+
+def test_a_network_that_ends_in_a_softmax_is_refused():
+    ends = NETWORK._replace(apply=lambda params, x: jax.nn.softmax(NETWORK.apply(params, x)))
+    with pytest.raises(ValueError, match="probabilities already"):
+        pb.bayesianize(ends, (X, LABELS), sampler=LAPLACE)
 
 
 def test_a_linear_head_is_sampled_by_moves_from_its_gaussian_and_others_by_chains():

@@ -908,6 +908,7 @@ class Leaf(NamedTuple):
         position: The position of the array in the order in which the network defines its weights.
         fan_in: The number of inputs of each unit of a kernel; 1 for vectors and scalars.
         ordered: Whether ``position`` is known; trained dictionaries are often sorted by name.
+        output_axis: The axis of a kernel that indexes its output units; see `Network`.
 
     Example:
         >>> import partialbayes as pb
@@ -920,6 +921,16 @@ class Leaf(NamedTuple):
     position: int = 0
     fan_in: int = 1
     ordered: bool = True
+    output_axis: int = -1
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axes of the array in the order of φ: other axes, inputs, outputs, as Flax and Keras have them.
+
+        PyTorch and Equinox have (outputs, inputs, others). The same kernel is the same piece of φ.
+        """
+        places = tuple(range(len(self.shape)))
+        return (*places[2:], 1, 0) if self.output_axis == 0 and len(places) > 1 else places
 
     @property
     def size(self) -> int:
@@ -949,8 +960,8 @@ class Split:
     """The division of the parameters into φ and ψ.
 
     Attributes:
-        leaves: Every array of the parameter tree, in flattening order, then the likelihood's
-            latents.
+        leaves: Every array of the parameter tree, sorted by path, then the likelihood's latents. φ
+            has the random entries of one after the other, each in the order of its ``axes``.
         masks: For each leaf, a boolean array that is true for stochastic weights.
         dim: The length of φ.
         flatten: ``params -> (phi, psi)``; latents take their initial values.

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,7 +171,7 @@ def test_altered_truncated_and_foreign(tmp_path):
     loading(text=good[0][:100], match="not readable as JSON")
     loading(text=good[0].replace('"sizes": [', '"sizes":  ['), match="altered: its checksum")
     loading(text="{}", match="not the description of a partialbayes model")
-    loading(text=good[0].replace('"version": 3', '"version": 99'), match="update partialbayes")
+    loading(text=good[0].replace('"version": 4', '"version": 99'), match="update partialbayes")
     description.write_text(good[0])
     arrays.unlink()
     with pytest.raises(pb.errors.CheckpointError, match="there is no checkpoint at"):
@@ -207,6 +208,29 @@ def forge(folder, change_description=None, change_arrays=None):
     if change_arrays is not None:
         change_arrays(arrays)
     save_tree(folder / description["arrays"], arrays, {"description": _digest(path.read_text())})
+
+
+def test_folders_of_before_load_where_the_random_weights_had_the_same_order(tmp_path):
+    def before(description):
+        description["version"] = 3
+
+    own = MODELS["gaussian"]()
+    pb.save(tmp_path / "own", own, posterior_of(own))
+    forge(tmp_path / "own", before)
+    assert pb.load(tmp_path / "own").posterior.num_particles == 4
+
+    network = pb.from_equinox(eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0)))
+    for stochastic, changed in (("layers/*/bias", False), ("layers/0/*", True), ("**/weight", True)):
+        model = pb.partial_bnn(network, stochastic, pb.gaussian())
+        folder = tmp_path / stochastic.replace("/", "_").replace("*", "any")
+        pb.save(folder, model, posterior_of(model))
+        assert pb.load(folder, network=network).model.split.dim == model.split.dim
+        forge(folder, before)
+        if changed:
+            with pytest.raises(pb.errors.CheckpointError, match="order of the random weights"):
+                pb.load(folder, network=network)
+        else:
+            assert pb.load(folder, network=network).posterior.num_particles == 4
 
 
 VALUES, WEIGHTS = "posterior/particles/values", "posterior/particles/log_weights"

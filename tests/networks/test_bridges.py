@@ -1,4 +1,7 @@
-"""The same network in Flax, Equinox, Keras and PyTorch gives the same posterior from the same key."""
+"""The same network in Flax, Equinox, Keras and PyTorch gives the same posterior from the same key.
+
+The layers are those of the libraries.
+"""
 
 import os
 
@@ -36,24 +39,15 @@ class FlaxNet(nnx.Module):
         return self.b(nnx.relu(self.a(x)))
 
 
-class Affine(eqx.Module):
-    """An Equinox layer with its leaves in PyTorch's order: φ and its noise have that of the leaves."""
-
-    bias: jax.Array
-    weight: jax.Array
-
-    def __call__(self, x):
-        return self.weight @ x + self.bias
-
-
 class EquinoxNet(eqx.Module):
-    a: Affine
-    b: Affine
+    a: eqx.nn.Linear
+    b: eqx.nn.Linear
 
     def __init__(self):
         for name, kernel in KERNELS.items():
-            bias, weight = (jnp.asarray(part, jnp.float32) for part in (BIASES[name], kernel.T))
-            setattr(self, name, Affine(bias, weight))
+            layer = eqx.nn.Linear(*kernel.shape, key=jax.random.key(0))
+            parts = (jnp.asarray(kernel.T, jnp.float32), jnp.asarray(BIASES[name], jnp.float32))
+            setattr(self, name, eqx.tree_at(lambda one: (one.weight, one.bias), layer, parts))
 
     def __call__(self, x):
         return self.b(jax.nn.relu(self.a(x)))
@@ -95,14 +89,41 @@ def particles(network, stochastic):
     return np.asarray(train_briefly(model, (X, LABELS)).particles.values)
 
 
-def test_random_biases_are_the_same_in_all_four():
-    first, *others = (particles(network, "*/bias") for network in networks())
+@pytest.mark.parametrize("stochastic", ["*/bias", "b/*", "**"])
+def test_the_same_weights_are_random_in_the_same_way_in_all_four(stochastic):
+    first, *others = (particles(network, stochastic) for network in networks())
     for other in others:
         np.testing.assert_allclose(other, first, atol=1e-5)
 
 
-def test_random_layers_are_the_same_where_kernels_lie_the_same_way():
-    flax, keras_one, equinox, pytorch = (particles(network, "b/*") for network in networks())
-    np.testing.assert_allclose(keras_one, flax, atol=1e-5)  # inputs × outputs
-    np.testing.assert_allclose(pytorch, equinox, atol=1e-5)  # outputs × inputs
-    assert flax.shape == pytorch.shape
+def test_convolutions_are_the_same_in_all_four():
+    kernel, bias = RNG.normal(size=(2, 3, 2, 4)), RNG.normal(size=4)  # height, width, inputs, outputs
+    images = RNG.normal(size=(2, 5, 8, 2)).astype(np.float32)
+    turned = jnp.asarray(kernel.transpose(3, 2, 0, 1), jnp.float32)
+
+    flax = nnx.Conv(2, 4, (2, 3), padding="VALID", rngs=nnx.Rngs(0))
+    flax.kernel[...], flax.bias[...] = jnp.asarray(kernel, jnp.float32), jnp.asarray(bias, jnp.float32)
+    one = keras.Sequential([keras.Input((5, 8, 2)), keras.layers.Conv2D(4, (2, 3))])
+    one.layers[0].set_weights([kernel, bias])
+    plain = eqx.nn.Conv2d(2, 4, (2, 3), key=jax.random.key(0))
+    parts = (turned, jnp.asarray(bias, jnp.float32).reshape(4, 1, 1))
+    plain = eqx.tree_at(lambda conv: (conv.weight, conv.bias), plain, parts)
+    module = torch.nn.Conv2d(2, 4, (2, 3))
+    state = {"weight": torch.tensor(np.array(turned)), "bias": torch.tensor(bias).float()}
+    module.load_state_dict(state)
+
+    networks = [pb.from_nnx(flax), pb.from_keras(one)]
+    for first in (pb.from_equinox(plain), pb.from_torch(module)):
+        networks.append(pb.networks.with_layout(first, data="NHWC", own="NCHW"))
+    found = []
+    for network in networks:
+        split = pb.model.split_weights(
+            network.init(jax.random.key(0)), "**", output_axis=network.output_axis
+        )
+        phi, psi = split.flatten(network.init(jax.random.key(0)))
+        outputs = network.apply(split.merge(jnp.sin(9.0 * phi), psi), jnp.asarray(images))
+        axes = (0, 1, 2, 3) if outputs.shape[-1] == 4 else (0, 2, 3, 1)
+        found.append((phi, outputs.transpose(axes)))
+    for phi, outputs in found[1:]:
+        np.testing.assert_allclose(phi, found[0][0], rtol=1e-6)
+        np.testing.assert_allclose(outputs, found[0][1], atol=1e-4)

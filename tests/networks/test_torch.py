@@ -145,11 +145,42 @@ class Loose(nn.Linear):
         return super().forward(x) + self.shift
 
 
+class Branch(nn.Linear):
+    """Does something else where its inputs are negative."""
+
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+class Leaves(nn.Linear):
+    """Leaves PyTorch on the way."""
+
+    def forward(self, x):
+        return super().forward(x) * float(x.max().item())
+
+
 class Positions(nn.Linear):
     """Makes a tensor as it goes."""
 
     def forward(self, x):
         return super().forward(x + torch.arange(3.0))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_compiled_module_is_that_which_was_compiled():
+    module = trained_convnet()
+    first, second = (
+        pb.from_torch(one).init(jax.random.key(0)) for one in (module, torch.compile(module))
+    )
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+
+
+def test_no_warning_of_wide_integers_reaches_the_user():
+    module = nn.Sequential(nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d(3), nn.Conv2d(1, 2, 3))
+    network = pb.from_torch(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        network.apply(network.init(jax.random.key(0)), IMAGES)
 
 
 def test_errors_say_what_to_do():
@@ -161,8 +192,19 @@ def test_errors_say_what_to_do():
         network = pb.from_torch(module)
         with pytest.raises(ValueError, match=message):
             network.apply(network.init(jax.random.key(0)), jnp.ones((4, 3)))
+    for module in (Branch(3, 2), Leaves(3, 2)):
+        network = pb.from_torch(module)
+        with pytest.raises(ValueError, match="decides by the values of its inputs"):
+            jax.jit(network.apply)(network.init(jax.random.key(0)), jnp.ones((4, 3)))
     network = pb.from_torch(Positions(3, 2))  # this is fine
     assert network.apply(network.init(jax.random.key(0)), jnp.ones((4, 3))).shape == (4, 2)
+    with pytest.raises(ValueError, match="call it once"):
+        pb.from_torch(nn.LazyLinear(2))
+    with (
+        pytest.warns(DeprecationWarning, match="torch.jit"),
+        pytest.raises(TypeError, match="scripted or traced"),
+    ):
+        pb.from_torch(torch.jit.script(nn.Linear(3, 2)))
     with pytest.raises(ValueError, match="no weights"):
         pb.from_torch(nn.ReLU())
     with pytest.raises(ValueError, match="bridge must be"):

@@ -147,12 +147,12 @@ def trees(draw):
 
 
 @settings(max_examples=40, deadline=None)
-@given(trees())
-def test_split_and_merge_round_trip_exactly(case):
+@given(trees(), st.sampled_from([-1, 0]))
+def test_split_and_merge_round_trip_exactly(case, output_axis):
     tree, masks = case
     if not any(mask.any() for mask in masks.values()):
         return
-    split = pb.model.split_weights(tree, pb.subsets.mask(masks))
+    split = pb.model.split_weights(tree, pb.subsets.mask(masks), output_axis=output_axis)
     phi, psi = split.flatten(tree)
     assert phi.shape == (split.dim,) == (sum(int(mask.sum()) for mask in masks.values()),)
     back = split.merge(phi, psi)
@@ -160,18 +160,25 @@ def test_split_and_merge_round_trip_exactly(case):
     for found, expected in zip(jax.tree.leaves(back), jax.tree.leaves(tree), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(np.asarray(found, float), np.asarray(expected, float))
-    # What φ holds is what the masks say, in flattening order; a permuted tree gives the same.
-    flat = np.concatenate(
-        [
-            np.asarray(leaf, float)[masks[entry.path]].ravel()
-            for leaf, entry in zip(jax.tree.leaves(tree), split.leaves, strict=True)
-        ]
-    )
-    np.testing.assert_array_equal(np.asarray(phi, float), flat)
+    # What φ holds is what the masks say, outputs last in every kernel; a permuted tree gives the same.
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    values = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    flat = []
+    for leaf in split.leaves:
+        value, mask = np.asarray(values[leaf.path], float), masks[leaf.path]
+        if output_axis == 0 and value.ndim > 1:
+            axes = (*range(2, value.ndim), 1, 0)
+            value, mask = value.transpose(axes), mask.transpose(axes)
+        flat.append(value[mask].ravel())
+    np.testing.assert_array_equal(np.asarray(phi, float), np.concatenate(flat))
     permuted = {name: tree[name] for name in reversed(tree)}
-    np.testing.assert_array_equal(
-        pb.model.split_weights(permuted, pb.subsets.mask(masks)).flatten(permuted)[0], phi
-    )
+    again = pb.model.split_weights(permuted, pb.subsets.mask(masks), output_axis=output_axis)
+    np.testing.assert_array_equal(again.flatten(permuted)[0], phi)
+
+
+def test_layer_two_comes_before_layer_ten():
+    params = {"layers": {str(number): {"w": jnp.full(1, float(number))} for number in range(12)}}
+    np.testing.assert_array_equal(pb.model.split_weights(params, "**").flatten(params)[0], range(12))
 
 
 def test_describe_tells_the_memory_of_the_particles():

@@ -111,7 +111,10 @@ def _first(tree: PyTree) -> PyTree:
 def _digest_of_model(model: Model) -> str:
     digest = hashlib.sha256(json.dumps(model.recipes._asdict(), sort_keys=True).encode())
     for leaf, mask in zip(model.split.leaves, model.split.masks, strict=True):
-        digest.update(f"{leaf.path}{leaf.shape}{leaf.dtype}".encode() + np.packbits(mask).tobytes())
+        described = f"{leaf.path}{leaf.shape}{leaf.dtype}"
+        if leaf.axes != tuple(range(len(leaf.shape))):
+            described += f"{leaf.axes}"
+        digest.update(described.encode() + np.packbits(mask).tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -302,7 +302,13 @@ def _try_candidate(network: Network, name: str, selection: Selection, weights: S
     except (TypeError, ValueError) as error:
         raise type(error)(f"candidates[{name!r}]: {error}") from None
     masks = {leaf.path: mask for leaf, mask in zip(split.leaves, split.masks, strict=True)}
-    return name, as_subset(selection), np.concatenate([np.ravel(masks[leaf.path]) for leaf in weights])
+    return (
+        name,
+        as_subset(selection),
+        np.concatenate(
+            [np.ravel(np.transpose(masks[leaf.path], leaf.axes)) for leaf in weights]  # as in φ
+        ),
+    )
 
 
 def _builder(

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int
 
 from partialbayes._utils.checks import as_key, require_positive_int
 from partialbayes.model._batch import as_batch
+from partialbayes.model._split import from_phi
 from partialbayes.prediction import _mixture as mixture
 from partialbayes.prediction._predict import as_posterior
 from partialbayes.resampling import stratified_indices
@@ -150,8 +151,6 @@ def _name_variables(model: Model, phi: Any) -> dict[str, Any]:
         count = int(mask.sum())
         if count == 0:
             continue
-        entries = phi[:, :, start : start + count]
-        shape = leaf.shape if mask.all() else (count,)
-        variables[leaf.path.replace("/", ".")] = entries.reshape(*phi.shape[:2], *shape)
+        variables[leaf.path.replace("/", ".")] = from_phi(leaf, mask, phi[:, :, start : start + count])
         start += count
     return variables

@@ -38,6 +38,7 @@ from partialbayes._utils.forks import require_not_forked
 from partialbayes.errors import CheckpointError
 from partialbayes.io._parts import (
     history_of,
+    is_reordered,
     part_of,
     posterior_of,
     require_sound,
@@ -57,7 +58,8 @@ from partialbayes.types import Likelihood, Model, Network, Posterior, PriorBuild
 DESCRIPTION = "model.json"
 ARRAYS = ("arrays.safetensors", "arrays.2.safetensors")
 FORMAT = "partialbayes model"
-VERSION = 3
+VERSION = 4
+_FLATTENED = 3  # the version in which φ was in the order of flattening
 
 
 class Saved(NamedTuple):
@@ -227,6 +229,11 @@ def load(
         raise CheckpointError(
             f"the model of {folder} cannot be made again: {type(error).__name__}: {error}"
         ) from error
+    if description["version"] == _FLATTENED and is_reordered(parts["network"], model):
+        raise CheckpointError(
+            f"{folder} has version {_FLATTENED}, whose order of the random weights of this network was "
+            "another; train and save it again."
+        )
     posterior = posterior_of(folder, model, under(arrays, "posterior"))
     if description["num_particles"] != posterior.num_particles:
         raise CheckpointError(
@@ -357,7 +364,7 @@ def _described(folder: Path, text: str) -> dict[str, Any]:
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not the description of a partialbayes model.")
     version = description.get("version")
-    if version != VERSION:
+    if version not in (_FLATTENED, VERSION):
         older = isinstance(version, int) and version < VERSION
         remedy = "train and save it again" if older else "update partialbayes"
         raise CheckpointError(

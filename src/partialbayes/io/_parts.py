@@ -74,6 +74,19 @@ def require_weights(
             )
 
 
+def is_reordered(network: Network, model: Model) -> bool:
+    """Whether φ, as it is now, is in another order than that in which the network's weights flatten."""
+    random = [
+        leaf for leaf, mask in zip(model.split.leaves, model.split.masks, strict=True) if mask.any()
+    ]
+    sorted_paths = [leaf.path for leaf in random]
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    flattened = [path for path, _ in _named(shapes) if path in set(sorted_paths)]
+    return sorted_paths[: len(flattened)] != flattened or any(
+        leaf.axes != tuple(range(len(leaf.shape))) for leaf in random
+    )
+
+
 def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any]) -> Network:
     """The network with its frozen weights as they were saved."""
     if not frozen:

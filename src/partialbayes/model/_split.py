@@ -67,6 +67,7 @@ def split_weights(
             places[name],
             _fan_in(jnp.shape(value), output_axis),
             ordered,
+            output_axis,
         )
         for name, (_, value) in zip(names, with_paths, strict=True)
     )
@@ -81,14 +82,15 @@ def split_weights(
     }
     trained = [~mask & ~fixed for mask, fixed in zip(masks, frozen_masks, strict=True)]
     sizes = [int(mask.sum()) for mask in masks]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    # By path: libraries differ in the order in which they flatten the same layers.
+    by_path = sorted(range(len(leaves)), key=lambda index: _sort_key(names[index]))
+    starts = dict(zip(by_path, np.cumsum([0, *(sizes[index] for index in by_path)])[:-1], strict=True))
 
     def flatten(params: PyTree) -> tuple[Array, dict[str, Array]]:
-        phi: list[Array] = []
+        values = jax.tree.leaves(params)
+        phi = [to_phi(leaves[i], masks[i], jnp.asarray(values[i])) for i in by_path if sizes[i]]
         psi: dict[str, Array] = {}
-        for leaf, mask, rest, value in zip(leaves, masks, trained, jax.tree.leaves(params), strict=True):
-            if mask.any():
-                phi.append(jnp.ravel(_select(jnp.asarray(value), mask)))
+        for leaf, rest, value in zip(leaves, trained, values, strict=True):
             if rest.any() or not (leaf.size or leaf.path in frozen):
                 psi[leaf.path] = _select(jnp.asarray(value), rest)
         return jnp.concatenate(phi), psi
@@ -98,8 +100,8 @@ def split_weights(
         for index, (leaf, mask) in enumerate(zip(leaves, masks, strict=True)):
             pieces: list[tuple[Any, Array]] = []
             if sizes[index]:
-                piece = phi[starts[index] : starts[index + 1]].astype(leaf.dtype)
-                pieces.append((mask, piece))
+                piece = phi[starts[index] : starts[index] + sizes[index]].astype(leaf.dtype)
+                pieces.append((mask, from_phi(leaf, mask, piece)))
             if leaf.path in psi:
                 pieces.append((trained[index], psi[leaf.path]))
             if leaf.path in frozen:
@@ -111,7 +113,40 @@ def split_weights(
             values.append(jnp.concatenate([piece for _, piece in pieces])[places].reshape(leaf.shape))
         return jax.tree.unflatten(treedef, values)
 
-    return Split(leaves, masks, sum(sizes), flatten, merge, frozen=frozen)
+    return Split(
+        tuple(leaves[index] for index in by_path),
+        tuple(masks[index] for index in by_path),
+        sum(sizes),
+        flatten,
+        merge,
+        frozen=frozen,
+    )
+
+
+def to_phi(leaf: Leaf, chosen: Any, value: Array) -> Array:
+    """Return the chosen entries of a leaf in the order of φ."""
+    turned = np.transpose(chosen, leaf.axes)
+    return jnp.ravel(_select(jnp.transpose(value, leaf.axes), turned))
+
+
+def from_phi(leaf: Leaf, chosen: Any, piece: Any) -> Any:
+    """Invert `to_phi`: the leaf itself if all is chosen, else the entries in the leaf's own order.
+
+    Axes of ``piece`` before the last are kept.
+    """
+    before = piece.shape[:-1]
+    if not chosen.all():
+        numbers = np.arange(leaf.size).reshape(leaf.shape)
+        own = np.transpose(numbers, leaf.axes)[np.transpose(chosen, leaf.axes)]
+        return piece if (np.diff(own) > 0).all() else piece[..., np.argsort(own)]
+    turned = piece.reshape(*before, *(leaf.shape[axis] for axis in leaf.axes))
+    back = len(before) + np.argsort(leaf.axes)
+    return turned.transpose(*range(len(before)), *(int(axis) for axis in back))
+
+
+def _sort_key(path: str) -> list[tuple[bool, int, str]]:
+    """Sort names, and layer 2 before layer 10."""
+    return [(False, int(name), "") if name.isdecimal() else (True, 0, name) for name in path.split("/")]
 
 
 def _hide_from_folding(value: Array) -> Array:

@@ -7,6 +7,7 @@ torchax, or torch2jax if only that is installed.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,9 @@ def from_torch(
 
     Raises:
         ImportError: Neither bridge is installed, or not the requested one.
-        ValueError: The module has no weights. At a call: it uses an operator that the bridge lacks,
-            or draws random numbers in evaluation mode.
+        ValueError: The module has no weights, or has not made them yet. At a call: it uses an operator
+            that the bridge lacks, draws random numbers in evaluation mode, or decides by the values of
+            its inputs.
 
     Example:
         >>> import partialbayes as pb
@@ -61,8 +63,13 @@ def from_torch(
     run = _BRIDGE[_installed(bridge)]
     import torch
 
+    module = getattr(module, "_orig_mod", module)  # what torch.compile was given
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, not {module!r:.80}.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError("module is scripted or traced; pass the torch.nn.Module that it was made from.")
+    if any(torch.nn.parameter.is_lazy(value) for value in module.parameters()):
+        raise ValueError("module has not made its weights yet: call it once on an input.")
     evaluated = copy.deepcopy(module).eval().requires_grad_(False)
     params = {name: _as_jax(value) for name, value in evaluated.named_parameters()}
     buffers = {name: _as_jax(value) for name, value in evaluated.named_buffers()}
@@ -78,8 +85,16 @@ def from_torch(
         state = {path.replace("/", "."): value for path, value in paths(params).items()}
         arguments, named = _arguments(inputs)
         # Foreign code need not pass the caller's strict checks.
-        with jax.numpy_rank_promotion("allow"):
-            return call(state | buffers, arguments, named)
+        with jax.numpy_rank_promotion("allow"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
+            try:
+                return call(state | buffers, arguments, named)
+            except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+                raise ValueError(
+                    "the module decides by the values of its inputs (an if, .item(), .numpy()), and so "
+                    "cannot be compiled; use torch.where, or cut the module before that. JAX says: "
+                    f"{str(error)[:200]}"
+                ) from None
 
     return Network(init, apply, output_axis=0, ordered=True, pretrained=pretrained)
 

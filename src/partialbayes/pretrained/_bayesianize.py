@@ -29,6 +29,7 @@ from partialbayes._utils.checks import (
 from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
+from partialbayes.metrics import auroc
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import partial_bnn
 from partialbayes.model._trunk import Trunk, split_trunk
@@ -38,7 +39,7 @@ from partialbayes.pretrained._choice import calibrated, log_densities, widest_of
 from partialbayes.pretrained._fixed import train_at
 from partialbayes.pretrained._result import Bayesianized, scores_of
 from partialbayes.pretrained._rows import Rows, divide_rows
-from partialbayes.pretrained._strangeness import strangeness
+from partialbayes.pretrained._strangeness import Watcher, strangeness
 from partialbayes.priors import centered_on
 from partialbayes.samplers import adapted, hmc, laplace
 from partialbayes.subsets._select import Selection, output_layer
@@ -132,7 +133,8 @@ def bayesianize(
     key_rows, key_posterior = jax.random.split(key)
     train_rows, choice, check = divide_rows(key_rows, data, validation, share)
 
-    network, chosen = _random_part(network._replace(pretrained=True), stochastic, rank, train_rows[0])
+    as_it_was = network._replace(pretrained=True)
+    network, chosen = _random_part(as_it_was, stochastic, rank, train_rows[0])
     own = likelihood is None
     likelihood = _likelihood_for(network, choice) if likelihood is None else likelihood
     model = partial_bnn(network, chosen, likelihood, centered_on(network, learned(1.0)), freeze=freeze)
@@ -166,7 +168,8 @@ def bayesianize(
 
     rest = as_batch(head, checking, "validation")
     away = None if outside is None else features(outside, "outside")
-    strange = strangeness(head, posterior, training, choosing[0])
+    watcher = Watcher(as_it_was, likelihood, trunk, train_rows[0], rows)
+    strange = strangeness(trunk, posterior, watcher, train_rows, choice[0])
     result = Bayesianized(
         model=model,
         posterior=posterior,
@@ -175,7 +178,8 @@ def bayesianize(
         widths={float(one): -float(values.mean()) for one, values in zip(tried, densities, strict=True)},
         temperature=temperature,
         before=scores_of(head, start, checking, away),
-        after=scores_of(head, posterior, checking, away, strange),
+        after=scores_of(head, posterior, checking, away)
+        | ({} if away is None else _auroc(strange(check[0], checking[0]), strange(outside, away))),
         departure=compare(
             head, score(head, start, rest), score(head, posterior, rest), rest, held_out=True
         ),
@@ -205,9 +209,17 @@ def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf[:256]), inputs)
     outputs = network.apply(params, first)
     if not isinstance(outputs, jax.Array):
-        raise ValueError("likelihood is needed: the network's output is not one array.")
+        raise ValueError(
+            "likelihood is needed, because the network's output is not one array; pass likelihood=, or "
+            "choose an output, as from_torch(module, output=...) does."
+        )
     if np.issubdtype(targets.dtype, np.integer) or targets.dtype == bool:
         single = outputs.ndim == 1 or outputs.shape[-1] == 1
+        if not single and np.all(outputs >= 0.0) and np.allclose(outputs.sum(-1), 1.0, atol=1e-3):
+            raise ValueError(
+                "the outputs are probabilities already, where logits are needed; leave out the "
+                "final softmax, or pass likelihood=."
+            )
         return bernoulli(learned(1.0)) if single else categorical(learned(1.0))
     residuals = np.asarray(outputs).reshape(len(outputs), -1) - targets[:256].reshape(len(outputs), -1)
     return gaussian(learned(float(np.mean(np.square(residuals)))))
@@ -272,6 +284,10 @@ def _with_width(start: Posterior, width: float) -> Posterior:
     """The posterior at the weights, with another width of the prior in its ψ."""
     prior = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.log(width)), start.psi.prior)
     return start._replace(psi=start.psi._replace(prior=prior))
+
+
+def _auroc(inside: Any, outside: Any) -> dict[str, float]:
+    return {"auroc_strangeness": float(auroc(inside, outside))}
 
 
 def _warn(result: Bayesianized) -> None:

@@ -33,7 +33,7 @@ class Bayesianized:
         after: The same of the posterior.
         departure: The comparison of both, with its error.
         report: What the sampler reports; None if there was none.
-        uncertainty: From features to `strangeness`.
+        uncertainty: From inputs and their features in the trunk to `strangeness`.
 
     Example:
         >>> import partialbayes as pb
@@ -62,9 +62,11 @@ class Bayesianized:
 
         It is −log p₁ − log p₂: p₁ is the share of the rows to choose by whose outputs claim them as
         little (`metrics.energy`; for numbers, whose particles disagree as much), p₂ the share whose
-        features are as unlikely (`metrics.feature_density`, where a row has at most 2,048 of them).
+        features are as unlikely (`metrics.feature_density`, where a row has at most 2,048 of them). The
+        features are those before the last two layers of the network as it was, or those
+        before the random weights, where its layers cannot be counted or have too many.
         """
-        return self.uncertainty(self.trunk.features(inputs))
+        return self.uncertainty(inputs, self.trunk.features(inputs))
 
     def __str__(self) -> str:
         """The comparison as a table."""
@@ -79,9 +81,7 @@ class Bayesianized:
         return "\n".join(rows)
 
 
-def scores_of(
-    model: Model, posterior: Posterior, rows: Any, outside: Any, strange: Uncertainty | None = None
-) -> dict[str, float]:
+def scores_of(model: Model, posterior: Posterior, rows: Any, outside: Any) -> dict[str, float]:
     """The scores of a posterior on features and targets, and how well it finds features from elsewhere.
 
     Args:
@@ -89,7 +89,6 @@ def scores_of(
         posterior: Of one particle, the network as it was, or of many.
         rows: Features and targets.
         outside: Features from elsewhere, or None.
-        strange: The strangeness of features; None for the network as it was.
     """
     predictive = predict(model, posterior, rows[0])
     scores = {
@@ -101,9 +100,8 @@ def scores_of(
         return scores
     away = predict(model, posterior, outside)
     names = ["entropy"] if model.likelihood.is_classification else []
-    if strange is not None:
+    if posterior.num_particles > 1:
         names.append("mutual_information" if names else "epistemic_variance")
-        scores["auroc_strangeness"] = float(metrics.auroc(strange(rows[0]), strange(outside)))
     for name in names:
         inside, other = (
             np.asarray(getattr(one, name)).reshape(len(one.mean), -1).sum(axis=1)

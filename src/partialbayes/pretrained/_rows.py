@@ -50,6 +50,11 @@ def _require_pair(name: str, pair: Any) -> None:
             f"{name} has {rows} rows of inputs, but its targets have shape {np.shape(pair[1])}; give "
             "one target for each row."
         )
+    if np.asarray(pair[1]).dtype.kind not in "iufb":
+        raise ValueError(
+            f"{name} has targets of type {np.asarray(pair[1]).dtype}; give numbers, classes from 0, "
+            "for example np.unique(labels, return_inverse=True)[1]."
+        )
 
 
 def _take(pair: Any, places: Any) -> Rows:

@@ -3,6 +3,9 @@
 Two signs, each blind to what the other sees: how little the outputs claim the input (the energy of the
 logits, or the disagreement of particles about a number), and how unlikely its features are. Both become
 tail probabilities among known rows, and Fisher's method adds them. No input from elsewhere is used.
+
+The features are those before the last two layers of the network as it was. Those before the last one
+have lost most of what is not needed to tell the known classes apart.
 """
 
 from __future__ import annotations
@@ -10,45 +13,94 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
+from partialbayes._utils.checks import num_rows
 from partialbayes.metrics import combined, energy, feature_density
+from partialbayes.model._partial_bnn import partial_bnn
+from partialbayes.model._trunk import Trunk, split_trunk
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
-from partialbayes.types import Model, Posterior
+from partialbayes.subsets._select import layer
+from partialbayes.types import Likelihood, Network, Posterior
 
-Features = Sequence[Any]
-Uncertainty = Callable[[Features], Float[np.ndarray, " example"]]
+Uncertainty = Callable[[PyTree, Any], Float[np.ndarray, " example"]]
 
 _MOST_FEATURES = 2048  # whose covariance is worth its memory
-_MOST_ROWS = 20_000
+_MOST_ROWS = 10_000
+
+
+class Watcher:
+    """The features whose density is looked at, a row of numbers for each input.
+
+    Args:
+        network: The network as it was.
+        likelihood: Any that fits its outputs.
+        trunk: What to look at where the layers of the network cannot be counted, or where too many
+            features come before the last two.
+        inputs: A few rows.
+        rows: Rows of inputs that go through the network at a time.
+    """
+
+    def __init__(
+        self, network: Network, likelihood: Likelihood, trunk: Trunk, inputs: PyTree, rows: int
+    ) -> None:
+        self.rows, self.channels_first = rows, network.output_axis == 0
+        try:
+            model = partial_bnn(network, layer(-2, -1), likelihood, freeze="**")
+            self.trunk = split_trunk(model, inputs)
+        except ValueError:  # one layer, or an unknown order
+            self.trunk = trunk
+        if self(jax.tree.map(lambda leaf: leaf[:1], inputs)).shape[1] > _MOST_FEATURES:
+            self.trunk = trunk
+
+    def __call__(self, inputs: PyTree) -> Float[np.ndarray, "row feature"]:
+        """Return the features; if they are many, arrays with positions are averaged over these."""
+        total = num_rows("inputs", inputs)
+        rows = min(self.rows, total)
+        pieces = []
+        for begin in range(0, total, rows):
+            start = min(begin, total - rows)  # the last piece overlaps the one before: one program
+            piece = jax.tree.map(lambda leaf, s=start: leaf[s : s + rows], inputs)
+            pieces.append(self._flat(self.trunk.features(piece, rows))[begin - start :])
+        return np.concatenate(pieces)
+
+    def _flat(self, arrays: Sequence[Any]) -> Float[np.ndarray, "row feature"]:
+        many = sum(np.size(one[0]) for one in arrays) > _MOST_FEATURES
+        flat = [self._averaged(one) if many and one.ndim > 2 else one for one in arrays]
+        return np.concatenate([one.reshape(len(one), -1) for one in flat], axis=1, dtype=np.float32)
+
+    def _averaged(self, array: Any) -> Float[np.ndarray, "row channel"]:
+        kept = 1 if self.channels_first and array.ndim > 3 else array.ndim - 1
+        return array.mean(axis=tuple(axis for axis in range(1, array.ndim) if axis != kept))
 
 
 def strangeness(
-    head: Model, posterior: Posterior, training: tuple[Features, Any], known: Features
+    trunk: Trunk, posterior: Posterior, watcher: Watcher, training: tuple[PyTree, Any], known: PyTree
 ) -> Uncertainty:
-    """A function from features to one number per row, from features that were not trained on.
+    """A function from inputs and their features in the trunk to one number per row.
 
     Args:
-        head: The model of the features.
+        trunk: The model, cut before its random weights.
         posterior: Its posterior.
-        training: Features and targets to fit the density of features to.
-        known: Features of usual rows that the network was not trained on.
+        watcher: From inputs to the features whose density is looked at.
+        training: Inputs and targets to fit the density to.
+        known: Usual inputs that the network was not trained on.
     """
-    signs: list[Uncertainty] = [lambda features: _of_outputs(predict(head, posterior, tuple(features)))]
-    if sum(int(np.prod(one.shape[1:])) for one in training[0]) <= _MOST_FEATURES:
-        every = -(-len(training[1]) // _MOST_ROWS)
-        targets = training[1][::every]
+    every = -(-len(training[1]) // _MOST_ROWS)
+    features = watcher(jax.tree.map(lambda leaf: leaf[::every], training[0]))
+    targets = training[1][::every]
+    head = trunk.head
+    signs: list[Uncertainty] = [lambda _, own: _of_outputs(predict(head, posterior, tuple(own)))]
+    if features.shape[1] <= _MOST_FEATURES:
         labels = targets if head.likelihood.is_classification and targets.ndim == 1 else None
-        density = feature_density(_flat([one[::every] for one in training[0]]), labels)
-        signs.append(lambda features: density(_flat(features)))
-    total = combined(*(sign(known) for sign in signs))
-    return lambda features: total(*(sign(features) for sign in signs))
-
-
-def _flat(features: Features) -> Float[np.ndarray, "row feature"]:
-    return np.concatenate([np.asarray(one).reshape(len(one), -1) for one in features], axis=1)
+        density = feature_density(features, labels)
+        signs.append(lambda inputs, _: density(watcher(inputs)))
+    own = trunk.features(known)
+    total = combined(*(sign(known, own) for sign in signs))
+    return lambda inputs, own: total(*(sign(inputs, own) for sign in signs))
 
 
 def _of_outputs(predictive: Predictive) -> Float[np.ndarray, " example"]:

@@ -149,15 +149,21 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     center = params.init(jax.random.key(0)) if isinstance(params, Network) else params
 
     def build(split: Split) -> Prior:
-        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(center)]
-        if shapes != [leaf.shape for leaf in split.leaves]:
+        shapes = {path: jnp.shape(leaf) for path, leaf in _by_path(center)}
+        own = {leaf.path: leaf.shape for leaf in split.leaves}
+        if shapes != own:
             raise ValueError(
                 "params of centered_on do not look like the network's; pass its own. Their shapes are "
-                f"{shapes}, the network's {[leaf.shape for leaf in split.leaves]}."
+                f"{shapes}, the network's {own}."
             )
         return normal(split.flatten(center)[0], scale)(split)
 
     return build
+
+
+def _by_path(params: PyTree) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 @serializable_builder("priors.inverse_gamma")
