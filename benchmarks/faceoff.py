@@ -127,12 +127,14 @@ def ours(effort):
         model.fit(x, y)
         spent = {"fit_cpu": time.process_time() - begin[0], "fit_wall": time.time() - begin[1]}
         predictive = model.predictive(new)
-        levels = (np.arange(99) + 1) / 100
-        scores = of_quantiles(levels, model.predict_quantiles(new, levels), model.predict(new), new_y)
+        ends = predictive.interval(0.9)
         low, high = model.predict_interval(new, 0.9, method="conformal")
         return {
-            **scores,
             "nlpd": -float(np.mean(predictive.log_density(new_y))),
+            "crps": float(pb.metrics.crps(predictive, new_y)),
+            "rmse": np.sqrt(np.mean((new_y - predictive.mean) ** 2)),
+            "coverage": np.mean((ends[0] <= new_y) & (new_y <= ends[1])),
+            "width": np.mean(ends[1] - ends[0]),
             "conformal_coverage": np.mean((low <= new_y) & (new_y <= high)),
             "conformal_width": np.mean(high - low),
             **spent,

@@ -21,6 +21,7 @@ import partialbayes as pb
 from partialbayes.estimators import _crossfit, _folds, _recipe, _stacking
 from partialbayes.estimators._base import _copies
 from partialbayes.estimators._target import has_long_tail
+from partialbayes.prediction import TargetScale
 from partialbayes.types import Posterior
 
 ROOT = Path(__file__).parents[2]
@@ -199,13 +200,20 @@ def test_logarithms_are_taken_where_they_predict_better():
         low, high = model.predict_interval(X[200:], 0.9, method=method)
         assert np.all(low > 0.0)
         assert np.mean((low <= prices[200:]) & (prices[200:] <= high)) > 0.75
-    # Skewed, but a sum: the noise does not grow with the mean.
-    sums = 3.0 + np.exp(X[:, 1]) + 0.01 * RNG.normal(size=240)
-    assert has_long_tail(sums)
-    assert not clone(REGRESSOR).fit(X[:200], sums[:200]).target_scale_.log
-    assert (
-        not clone(REGRESSOR).set_params(log_targets=False, max_iter=1).fit(X, prices).target_scale_.log
-    )
+    # By densities in the prices' own units: a hundredth of a nat decides, either way.
+    scales = TargetScale.of(prices), TargetScale.of(prices, log=True)
+    even = np.log(scales[0].scale) - np.log(scales[1].scale) - np.mean(np.log(prices))
+    for more in (0.01, -0.01):
+        other = clone(REGRESSOR)
+
+        def train(schedule, run, of=other, more=more):
+            nlpd = float(even) + more if of.target_scale_.log else 0.0
+            return _crossfit.Trained(_stacking.Stacked(None, nlpd), np.zeros(1), False)
+
+        other._choose_target_scale(prices, _recipe.Schedule(10, 8, None), pb.Run(), train)
+        assert other.target_scale_.log == (more < 0)
+    told = clone(REGRESSOR).set_params(log_targets=False, max_iter=1).fit(X, prices)
+    assert not told.target_scale_.log
     assert not has_long_tail(Y)
     assert not has_long_tail(-prices)
 
