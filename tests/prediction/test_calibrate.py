@@ -144,17 +144,17 @@ def test_coverage_is_exact_on_exchangeable_rows():
 def test_centered_intervals_cover_what_is_asked_for():
     """Eight models of equal errors: the mean errs by less, which CV+ does not know."""
     folds = np.repeat(np.arange(8), 250)
-    scores = np.abs(np.sqrt(0.04 + 1.0) * RNG.normal(size=2000))  # noise of 0.2, models off by 1
+    scores = np.abs(np.sqrt(0.25 + 0.25) * RNG.normal(size=2000))  # of noise, and of a model
     rows = 20_000
-    means = RNG.normal(size=(8, rows))
-    targets = 0.2 * RNG.normal(size=rows)
+    means = 0.5 * RNG.normal(size=(8, rows))
+    targets = 0.5 * RNG.normal(size=rows)
     spread = Spread(means, np.ones((8, rows)))
     covered = {}
     for make in (centered_intervals, intervals):
         low, high = make(spread, Conformity(scores, folds), 0.9)
         covered[make] = np.mean((low <= targets) & (targets <= high))
-    assert covered[intervals] > 0.99
-    assert 0.88 < covered[centered_intervals] < covered[intervals]
+    assert covered[intervals] > 0.95
+    assert abs(covered[centered_intervals] - 0.9) < 0.04  # the disagreement of eight is noisy
     # One model has nothing to disagree with: split conformal.
     one = Spread(means[:1], spread.std[:1])
     of_one = Conformity(scores, np.zeros(2000, int))
