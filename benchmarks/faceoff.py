@@ -42,7 +42,7 @@ Targets are in units of the training rows' standard deviation. The best of a row
 of the methods that have all of the tables. Methods that give a mean and a variance are scored as
 Gaussians, forests by the variance of the training rows in the leaves.
 [How the defaults were chosen](guides/tables.md) says which of them rest on training rows alone.
-"""
+{earlier}"""
 _LEAST = 1e-3  # of a standard deviation, in units of the target's
 
 
@@ -448,7 +448,8 @@ def report(arguments):
             lines.append(f"| {table} | " + " | ".join(shown) + " |")
         lines.append("| mean | " + " | ".join(f"{mine[name].mean():.3g}" for name in names) + " |")
         parts.append("### Ours: intervals of 90 % and seconds\n\n" + "\n".join(lines) + "\n")
-    (docs / "faceoff.md").write_text(HEAD.format(splits=_splits(ours)) + "\n" + "\n".join(parts))
+    head = HEAD.format(splits=_splits(ours), earlier=_earlier(frame))
+    (docs / "faceoff.md").write_text(head + "\n" + "\n".join(parts))
 
 
 def _splits(ours):
@@ -456,6 +457,15 @@ def _splits(ours):
     counts = ours.groupby("table").split.nunique()
     parts = (f"{count} of {', '.join(own.index)}" for count, own in counts.groupby(counts))
     return "; ".join(parts)
+
+
+def _earlier(frame):
+    """Which results of ours are of defaults that have changed since, marked by hand, in words."""
+    if "earlier" not in frame:
+        return ""
+    old = frame[frame.earlier.eq(True)].groupby("method").table.unique()
+    parts = "; ".join(f"{method}: {', '.join(tables)}" for method, tables in old.items())
+    return f"\nOf earlier defaults, not run again since they changed: {parts}.\n" if parts else ""
 
 
 def _picture(mean_ranks, tables, path, title):

@@ -71,6 +71,7 @@ class PartialBNN(PersistentEstimator):
     _rate = 0.01
     _group_rate = 0.005
     _most_decay = 10.0  # real targets tell more about the weights than labels do
+    target_scale_: Any
 
     def __init__(
         self,
@@ -388,9 +389,9 @@ class PartialBNN(PersistentEstimator):
             )
         robust = self._is_crossfit()
         self.input_shift_, self.input_scale_ = InputScale.of(inputs, robust=robust)
-        self.target_scale_ = (
-            None if self._is_classifier() else TargetScale.of(targets, bool(self.log_targets))
-        )
+        self.target_scale_ = None
+        if not self._is_classifier():
+            self.target_scale_ = TargetScale.of(targets, bool(self.log_targets))
 
     def _algorithm(self, inputs: Any, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
         if self._is_crossfit():

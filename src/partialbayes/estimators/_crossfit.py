@@ -195,7 +195,7 @@ def train(
                     number,
                     batch_size,
                 )
-                lost.append(jax.block_until_ready(loss) if n_jobs == 1 else loss)
+                lost.append(loss.block_until_ready() if n_jobs == 1 else loss)
             losses.append(np.mean([np.asarray(loss)[:count] for loss in lost], axis=0))
             done += count
             bar.update(count)
