@@ -117,6 +117,18 @@ def test_the_training_table_is_scored_out_of_fold(folder, capsys):
         "the 160 rows of training, each predicted by members that have not seen it" in page.read_text()
     )
     assert f">{found['scores']['r2']:.4f}<" in page.read_text()
+    written = {}
+    for option in ([], ["--conformal"]):
+        table = folder / "intervals.csv"
+        assert main(["predict", out, data, "--out", str(table), "--coverage", "0.8", *option]) == 0
+        written[bool(option)] = pd.read_csv(table)
+    assert written[True]["mean"].equals(written[False]["mean"])
+    assert not written[True]["low"].equals(written[False]["low"])
+    inside = written[True]["low"].le(houses()["price"]) & written[True]["high"].ge(houses()["price"])
+    assert 0.6 < inside.mean() < 1.0
+    refused = ["predict", str(folder / "model"), data, "--out", str(table), "--conformal"]
+    assert main(refused) != 0
+    assert "--conformal: conformal predictions need out-of-fold scores" in capsys.readouterr().err
 
 
 def test_what_is_new_is_predicted_with_a_note(folder, capsys):
@@ -142,6 +154,16 @@ def test_classification_from_the_first_to_the_last(folder, capsys):
     assert list(pd.read_csv(out)) == columns
     assert main(["evaluate", str(folder / "kinds"), str(folder / "dear.csv")]) == 0
     assert "accuracy" in capsys.readouterr().out
+    small = ["--max-iter", "3", "--n-folds", "3", "--hidden-layer-sizes", "8"]
+    assert main([*map(str, arguments[:5]), str(folder / "sets"), *small]) == 0
+    assert main(["predict", str(folder / "sets"), str(folder / "dear.csv"), "--out", str(out),
+                 "--conformal"]) == 0  # fmt: skip
+    sets = pd.read_csv(out, keep_default_na=False)["set"]
+    assert set(sets) <= {"", "no", "yes", "no, yes"}
+    assert (
+        np.mean([label in held.split(", ") for label, held in zip(frame["dear"], sets, strict=True)])
+        > 0.7
+    )
 
 
 def changed(folder, name, **columns):

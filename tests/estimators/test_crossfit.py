@@ -18,8 +18,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import partialbayes as pb
-from partialbayes.estimators import _folds, _recipe, _stacking
+from partialbayes.estimators import _crossfit, _folds, _recipe, _stacking
 from partialbayes.estimators._base import _copies
+from partialbayes.estimators._target import has_long_tail
+from partialbayes.prediction import TargetScale
 from partialbayes.types import Posterior
 
 ROOT = Path(__file__).parents[2]
@@ -164,12 +166,56 @@ def test_the_better_view_gets_the_weight():
 
 def test_bins_by_the_size_of_the_table():
     bins = [_recipe.bins_for(*table) for table in ((93, 7, False), (500, 13, False), (9000, 4, False))]
-    assert bins == [0, 8, 16]
-    assert _recipe.bins_for(5000, 5, True) == 38
+    assert bins == [0, 8, 64]
+    assert _recipe.bins_for(5000, 36, True) == 10
     assert _recipe.bins_for(5000, 0, True) == 0  # a table of flags has no column to cut
     flags = RNG.integers(2, size=(240, 3)).astype(float)
     model = clone(REGRESSOR).set_params(max_iter=1).fit(flags, Y)
     assert model._settings.num_views == 1
+
+
+def test_a_value_that_occurs_often_takes_one_bin():
+    column = np.concatenate([np.zeros(900), np.arange(1.0, 101.0)])
+    edges = _crossfit.spread_quantiles(column, 9)
+    assert edges[0] == 0.0
+    assert edges[-1] == 100.0
+    assert len(np.unique(edges)) == 9  # quantiles of the rows have but two: nine tenths are zeros
+    assert np.ptp(np.diff(edges)) <= 15.0
+    few = _crossfit.spread_quantiles(np.repeat([1.0, 2.0, 5.0], [3, 50, 1]), 5)
+    np.testing.assert_array_equal(few, [1.0, 2.0, 5.0, 5.0, 5.0])
+
+
+def test_results_do_not_depend_on_n_jobs(regressor):
+    alone = clone(REGRESSOR).set_params(n_jobs=1).fit(X[:200], Y[:200])
+    np.testing.assert_array_equal(alone.predict(X), regressor.predict(X))
+    with pytest.raises(ValueError, match="n_jobs must be a whole number"):
+        clone(REGRESSOR).set_params(n_jobs=0).fit(X, Y)
+
+
+def test_logarithms_are_taken_where_they_predict_better():
+    prices = np.exp(2.0 * X[:, 1] + 0.1 * RNG.normal(size=240))
+    model = clone(REGRESSOR).fit(X[:200], prices[:200])
+    assert model.target_scale_.log
+    for method in ("bayesian", "conformal", "cv+"):
+        low, high = model.predict_interval(X[200:], 0.9, method=method)
+        assert np.all(low > 0.0)
+        assert np.mean((low <= prices[200:]) & (prices[200:] <= high)) > 0.75
+    # By densities in the prices' own units: a hundredth of a nat decides, either way.
+    scales = TargetScale.of(prices), TargetScale.of(prices, log=True)
+    even = np.log(scales[0].scale) - np.log(scales[1].scale) - np.mean(np.log(prices))
+    for more in (0.01, -0.01):
+        other = clone(REGRESSOR)
+
+        def train(schedule, run, of=other, more=more):
+            nlpd = float(even) + more if of.target_scale_.log else 0.0
+            return _crossfit.Trained(_stacking.Stacked(None, nlpd), np.zeros(1), False)
+
+        other._choose_target_scale(prices, _recipe.Schedule(10, 8, None), pb.Run(), train)
+        assert other.target_scale_.log == (more < 0)
+    told = clone(REGRESSOR).set_params(log_targets=False, max_iter=1).fit(X, prices)
+    assert not told.target_scale_.log
+    assert not has_long_tail(Y)
+    assert not has_long_tail(-prices)
 
 
 def test_each_view_is_taken_from_its_best_snapshot():
@@ -202,6 +248,8 @@ def test_conformal_intervals_and_sets(regressor, classifier):
     np.testing.assert_allclose(std[folds, rows], out.std, rtol=1e-4)
     low, high = regressor.predict_interval(X[200:], 0.8, method="conformal")
     assert 0.6 < np.mean((low <= Y[200:]) & (Y[200:] <= high)) < 0.95
+    safe = regressor.predict_interval(X[200:], 0.8, method="cv+")
+    assert np.mean(safe[1] - safe[0]) > np.mean(high - low)
     wide = regressor.predict_interval(X[200:], 0.95, method="conformal")
     assert np.all(wide[0] <= low)
     assert np.all(wide[1] >= high)
@@ -209,7 +257,7 @@ def test_conformal_intervals_and_sets(regressor, classifier):
     own = sets[np.arange(40), np.searchsorted(classifier.classes_, LABELS[200:])]
     assert own.mean() > 0.8
     assert np.all(classifier.predict_set(X[200:], 0.999))
-    with pytest.raises(ValueError, match=r'method must be "bayesian" or "conformal"'):
+    with pytest.raises(ValueError, match=r'method must be "bayesian", "conformal" or "cv\+"'):
         regressor.predict_interval(X, method="both")
     by_another = pb.PartialBNNRegressor((4,), method="map_estimate", max_iter=1).fit(X[:30], Y[:30])
     with pytest.raises(ValueError, match="need out-of-fold scores"):
@@ -266,6 +314,9 @@ def test_effort_sets_steps_and_seconds():
         _recipe.schedule_for(500, effort, False).num_steps for effort in ("fast", "default", "best")
     )
     assert fast < default < best
+    folds = [_recipe.folds_for(100, effort) for effort in ("fast", "default", "best", 60.0)]
+    assert folds == [8, 16, 16, 16]
+    assert [_recipe.folds_for(1000, effort) for effort in ("default", "best")] == [8, 16]
     model = clone(REGRESSOR).set_params(max_iter=None, effort=0.01).fit(X[:60], Y[:60])
     assert len(model.history_.metrics["loss"]) == 150  # two pieces to measure, and the fewest after
     with pytest.raises(ValueError, match="effort must be"):

@@ -10,7 +10,13 @@ from partialbayes.likelihoods._calibrated import adjust
 from partialbayes.likelihoods._gaussian import Normal
 from partialbayes.likelihoods._student_t import StudentT
 from partialbayes.prediction._calibrate import find_numbers
-from partialbayes.prediction._conformal import Conformity, Spread, class_sets, intervals
+from partialbayes.prediction._conformal import (
+    Conformity,
+    Spread,
+    centered_intervals,
+    class_sets,
+    intervals,
+)
 from partialbayes.types import Particles, Posterior
 
 RNG = np.random.default_rng(0)
@@ -133,6 +139,27 @@ def test_coverage_is_exact_on_exchangeable_rows():
     ]  # fmt: skip
     error = np.sqrt(0.9 * 0.1 / 4000)
     assert abs(np.mean(covered) - 0.9) < 4 * error
+
+
+def test_centered_intervals_cover_what_is_asked_for():
+    """Eight models of equal errors: the mean errs by less, which CV+ does not know."""
+    folds = np.repeat(np.arange(8), 250)
+    scores = np.abs(np.sqrt(0.25 + 0.25) * RNG.normal(size=2000))  # of noise, and of a model
+    rows = 20_000
+    means = 0.5 * RNG.normal(size=(8, rows))
+    targets = 0.5 * RNG.normal(size=rows)
+    spread = Spread(means, np.ones((8, rows)))
+    covered = {}
+    for make in (centered_intervals, intervals):
+        low, high = make(spread, Conformity(scores, folds), 0.9)
+        covered[make] = np.mean((low <= targets) & (targets <= high))
+    assert covered[intervals] > 0.95
+    assert abs(covered[centered_intervals] - 0.9) < 0.04  # the disagreement of eight is noisy
+    # One model has nothing to disagree with: split conformal.
+    one = Spread(means[:1], spread.std[:1])
+    of_one = Conformity(scores, np.zeros(2000, int))
+    np.testing.assert_allclose(centered_intervals(one, of_one, 0.9), intervals(one, of_one, 0.9))
+    assert np.all(np.isinf(centered_intervals(one, Conformity(scores[:5], folds[:5]), 0.9)))
 
 
 def test_sets_hold_what_is_as_probable_as_known_rows():

@@ -27,6 +27,11 @@ def predict(command: Any) -> int:
     require_writable(command.out)
     if not 0.0 < command.coverage < 1.0:
         raise TableError(f"--coverage must lie between 0 and 1, not {command.coverage}.")
+    if command.conformal:
+        try:
+            loaded.estimator._require_conformity()
+        except ValueError as error:
+            raise TableError(f"--conformal: {error}") from None
     rows = rows_of(command, loaded, command.table)
     named = as_columns(rows.frame)
     require_columns(named, command.keep, "--keep: there is no column")
@@ -38,7 +43,7 @@ def predict(command: Any) -> int:
     found: list[dict[str, Any]] = []
     for piece in pieces(len(rows.frame), _ROWS_AT_A_TIME, "predicting"):
         part = rows.encoded._replace(values=rows.encoded.values[piece])
-        found.append(_predictions(loaded, part, command.coverage))
+        found.append(_predictions(loaded, part, command.coverage, command.conformal))
     predicted = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     if command.out.suffix.lower() not in (".parquet", ".pq"):
         predicted = _readable(predicted, loaded.target.task)
@@ -50,10 +55,12 @@ def predict(command: Any) -> int:
     return 0
 
 
-def _predictions(loaded: Loaded, encoded: Any, coverage: float) -> dict[str, Any]:
+def _predictions(loaded: Loaded, encoded: Any, coverage: float, conformal: bool) -> dict[str, Any]:
     predictive = loaded.estimator.predictive(encoded)
     if loaded.target.task == "regression":
         low, median, high = predictive.quantile([0.5 - 0.5 * coverage, 0.5, 0.5 + 0.5 * coverage])
+        if conformal:
+            low, high = loaded.estimator.predict_interval(encoded, coverage, method="conformal")
         found = {
             "mean": predictive.mean,
             "median": median,
@@ -68,7 +75,14 @@ def _predictions(loaded: Loaded, encoded: Any, coverage: float) -> dict[str, Any
         for label, column in zip(loaded.estimator.classes_, probabilities.T, strict=True):
             found[f"probability_{label}"] = column
         found |= {"entropy": predictive.entropy, "epistemic": predictive.mutual_information}
+        if conformal:
+            sets = loaded.estimator.predict_set(encoded, coverage)
+            found["set"] = np.asarray([_words(loaded.estimator.classes_[row]) for row in sets], object)
     return {name: np.asarray(values) for name, values in found.items()}
+
+
+def _words(labels: Any) -> str:
+    return ", ".join(str(label) for label in labels)
 
 
 def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:

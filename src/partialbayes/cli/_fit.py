@@ -59,12 +59,11 @@ def fit(command: Any) -> int:
             drop=command.drop,
             decimal=decimal,
         )
-    log_targets, why_log = _wants_log(command, target, targets)
+    log_targets = _wants_log(command, target, targets)
     without = without_target(table.frame, rows, target)
     for sentence in (*table.notes, *without, *target.notes, *schema.notes, *_few(len(rows))):
         note(sentence)
     note(f"{target.task}, because {target.why}; --task says otherwise" if target.why else "")
-    note(why_log)
     estimator = _estimator(command, target, log_targets)
     used, inputs = len(schema.used), len(schema.features(one_hot=True))
     tell(
@@ -72,6 +71,7 @@ def fit(command: Any) -> int:
         f"encoding); training by {command.method}."
     )
     _train(estimator, frame, targets, schema, checkpoint, command.resume)
+    note(_about_log(command, estimator, target))
     stopped = estimator.interrupted_
     if stopped and estimator.history_.best_step == 0:
         sys.stderr.write(
@@ -80,7 +80,7 @@ def fit(command: Any) -> int:
             + "\n"
         )
         return 130
-    notes = _notes_of(command, estimator, target, rows, targets, log_targets)
+    notes = _notes_of(command, estimator, target, rows, targets)
     estimator.save(command.out, overwrite=command.overwrite or goes_on, notes=notes)
     if stopped:
         more = "" if command.method == CROSSFIT else " --resume goes on from where it stopped."
@@ -100,31 +100,38 @@ def _few(rows: int) -> list[str]:
     return [f"{rows} rows are very few: there is next to nothing to learn from, or to check it by"]
 
 
-def _wants_log(command: Any, target: Any, targets: Any) -> tuple[bool, str]:
-    """Whether to train on logarithms, and the sentence about it."""
+def _wants_log(command: Any, target: Any, targets: Any) -> bool | None:
+    """Whether to train on logarithms; None where out-of-fold rows are to decide."""
+    from partialbayes.estimators._methods import CROSSFIT
+    from partialbayes.estimators._target import has_long_tail
+
     if target.task == "classification":
-        return False, ""
+        return False
     if command.log_targets is not None:
         if command.log_targets and np.min(targets) <= 0:
             raise TableError(f"--log-targets: {target.name} is not positive in every row.")
-        return command.log_targets, ""
-    if np.min(targets) <= 0 or _skewness(targets) < 1.0:
-        return False, ""
-    if abs(_skewness(np.log(targets))) > 0.5 * _skewness(targets):
-        return False, ""
-    return True, (
-        f"{target.name} is positive and has a long tail, so that its logarithm is learned and no "
+        return bool(command.log_targets)
+    return None if command.method == CROSSFIT else has_long_tail(targets)
+
+
+def _about_log(command: Any, estimator: Any, target: Any) -> str:
+    """The sentence about a logarithm that nobody asked for."""
+    from partialbayes.estimators._methods import CROSSFIT
+
+    if command.log_targets is not None or not _took_logs(estimator):
+        return ""
+    why = ", which predicts better" if command.method == CROSSFIT else ""
+    return (
+        f"{target.name} is positive and has a long tail, so that its logarithm is learned{why}, and no "
         "interval reaches below zero; --log-targets False says otherwise"
     )
 
 
-def _skewness(values: Any) -> float:
-    centered = values - np.mean(values)
-    spread = np.std(values)
-    return float(np.mean(centered**3) / spread**3) if spread > 0 else 0.0
+def _took_logs(estimator: Any) -> bool:
+    return estimator.target_scale_ is not None and bool(estimator.target_scale_.log)
 
 
-def _estimator(command: Any, target: Any, log_targets: bool) -> Any:
+def _estimator(command: Any, target: Any, log_targets: bool | None) -> Any:
     from partialbayes.cli._options import estimator_options
     from partialbayes.estimators import _estimators as estimators
 
@@ -184,9 +191,7 @@ def _lines() -> Callable[[Any], None]:
     return callback
 
 
-def _notes_of(
-    command: Any, estimator: Any, target: Any, rows: Any, targets: Any, log_targets: bool
-) -> dict[str, Any]:
+def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any) -> dict[str, Any]:
     """What is to be known about the training, as JSON can hold it."""
     from partialbayes.reporting._baseline import Baseline
 
@@ -194,7 +199,7 @@ def _notes_of(
         targets if target.task == "regression" else number_labels(targets, estimator.classes_, target)
     )
     baseline = (
-        Baseline.of_numbers(targets, log_targets)
+        Baseline.of_numbers(targets, _took_logs(estimator))
         if target.task == "regression"
         else Baseline.of_classes(numbered, len(estimator.classes_))
     )

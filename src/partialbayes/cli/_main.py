@@ -115,7 +115,9 @@ class Predict(_Reading, _Strict):
     out: Path
     """CSV, Parquet or JSON lines file to write."""
     coverage: float = 0.9
-    """Probability inside the interval of a regression."""
+    """Probability inside the interval of a regression, or the set of classes."""
+    conformal: bool = False
+    """Whether intervals, or sets of classes beside the probabilities, come from out-of-fold errors."""
     keep: tuple[str, ...] = ()
     """Columns of the table to copy beside the predictions; those that name the row are there anyhow."""
 

@@ -15,9 +15,7 @@ _TYPES: dict[str, Any] = {
     "hidden_layer_sizes": tuple[int, ...] | None,
     "stochastic": str | None,
     "method": str,
-    "log_targets": bool | None,
 }
-_DEFAULTS: dict[str, Any] = {"log_targets": None}
 
 
 def estimator_options() -> dict[str, tuple[Any, Any]]:
@@ -31,9 +29,8 @@ def estimator_options() -> dict[str, tuple[Any, Any]]:
         if name == "self" or name in _OWN:
             continue
         kind = _TYPES.get(name, hints[name])
-        default = _DEFAULTS.get(name, parameter.default)
         help_text = tyro.conf.arg(help=words.get(name, ""))
-        found[name] = (typing.Annotated[kind, help_text], default)
+        found[name] = (typing.Annotated[kind, help_text], parameter.default)
     return found
 
 

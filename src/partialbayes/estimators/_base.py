@@ -28,17 +28,19 @@ from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
 from partialbayes.estimators._folds import make_folds
 from partialbayes.estimators._inputs import inputs_of
-from partialbayes.estimators._out_of_fold import OutOfFold
+from partialbayes.estimators._out_of_fold import OutOfFold, without_log
 from partialbayes.estimators._persistence import PersistentEstimator
 from partialbayes.estimators._recipe import (
     Recipe,
     Schedule,
     bins_for,
+    folds_for,
     members_for,
     numeric_columns,
     schedule_for,
 )
 from partialbayes.estimators._stacking import of_one_fold
+from partialbayes.estimators._target import has_long_tail
 from partialbayes.model._batch import pad_to, padded_size
 from partialbayes.model._partial_bnn import noise_of
 from partialbayes.online import blank_state, start, update
@@ -60,6 +62,7 @@ _FEWEST_ROWS = 20  # below this nothing is held out
 _ENOUGH_ROWS = 500  # of a stream, for the full weight decay and all the replays
 _WIDE = 1000  # columns; with more of them steps are shorter
 _REPLAYED = 128  # rows in a replay
+_TRIAL = 0.2  # share of the steps by which to choose between targets and their logarithms
 _LARGEST = 1e100  # target; the squares of what is predicted stay finite
 _MOST_COPIES = 10  # of a row on average, by whole sample weights
 
@@ -70,6 +73,7 @@ class PartialBNN(PersistentEstimator):
     _rate = 0.01
     _group_rate = 0.005
     _most_decay = 10.0  # real targets tell more about the weights than labels do
+    target_scale_: Any
 
     def __init__(
         self,
@@ -79,17 +83,18 @@ class PartialBNN(PersistentEstimator):
         effort: str | float = "default",
         stochastic: Any = None,
         num_particles: int | None = None,
-        n_folds: int = 8,
+        n_folds: int | None = None,
         max_iter: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float | None = None,
-        log_targets: bool = False,
+        log_targets: bool | None = None,
         validation_fraction: float = 0.15,
         n_iter_no_change: int | None = 50,
         window_size: int = 1000,
         n_replays: int = 60,
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: bool = False,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
@@ -108,6 +113,7 @@ class PartialBNN(PersistentEstimator):
         self.window_size = window_size
         self.n_replays = n_replays
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     @uninterrupted()
@@ -150,17 +156,26 @@ class PartialBNN(PersistentEstimator):
         self._settings: Any = recipe
         self.algorithm_ = build_algorithm(recipe)
         self.model_ = self.algorithm_.model
-        standardized, in_units = self._standardize(inputs), self._in_units(targets)
-        trained = crossfit.train(
-            recipe,
-            schedule,
-            standardized,
-            in_units,
-            folds,
-            weights,
-            jax.random.key(seed),
-            run=run,
-        )
+        standardized = self._standardize(inputs)
+
+        def train(schedule: Schedule, run: Run) -> crossfit.Trained:
+            return crossfit.train(
+                recipe,
+                schedule,
+                standardized,
+                self._in_units(targets),
+                folds,
+                weights,
+                jax.random.key(seed),
+                run=run,
+                n_jobs=2 if self.n_jobs is None else self.n_jobs,
+            )
+
+        trained = None
+        if self._may_take_logs(targets):
+            trained, schedule = self._choose_target_scale(targets, schedule, run, train)
+        trained = train(schedule, run) if trained is None else trained
+        in_units = self._in_units(targets)
         stacked = trained.stacked
         self.posterior_, self.interrupted_, self.reports_ = stacked.posterior, trained.interrupted, ()
         passes = len(trained.losses) * schedule.batch_size / max(int(folds.counts.max()), 1)
@@ -193,14 +208,36 @@ class PartialBNN(PersistentEstimator):
             raise TrainingInterrupted(steps, schedule.num_steps or steps, so_far)
         return self
 
+    def _may_take_logs(self, targets: Any) -> bool:
+        return not self._is_classifier() and self.log_targets is None and has_long_tail(targets)
+
+    def _choose_target_scale(
+        self, targets: Any, schedule: Schedule, run: Run, train: Any
+    ) -> tuple[crossfit.Trained | None, Schedule]:
+        """Take logarithms where a short run has the better out-of-fold density by them.
+
+        Returns:
+            What was trained if that was interrupted, and the schedule that is left.
+        """
+        quiet = run._replace(progress=False, callbacks=())
+        found = []
+        for log in (False, True):
+            self.target_scale_ = TargetScale.of(targets, log)
+            trial = train(schedule.times(_TRIAL), quiet)
+            if trial.interrupted:
+                return trial, schedule
+            # Densities in the targets' own units: by dz/dy = 1 / scale, or 1 / (y scale).
+            nlpd = trial.stacked.nlpd + np.log(self.target_scale_.scale) + log * np.mean(np.log(targets))
+            found.append((float(nlpd), log))
+        self.target_scale_ = TargetScale.of(targets, found[1] < found[0])
+        return None, schedule if schedule.seconds is None else schedule.times(1.0 - 2.0 * _TRIAL)
+
     def _recipe(self, inputs: Any, targets: Any) -> Recipe:
         likelihood, num_outputs = self._head(targets)
         is_classifier = likelihood != "gaussian"
         hidden = (128, 128) if self.hidden_layer_sizes is None else self.hidden_layer_sizes
         numeric = numeric_columns(inputs)
         num_bins = bins_for(len(inputs), len(numeric), is_classifier)
-        if self.n_folds < 2:
-            raise ValueError(f"n_folds must be at least 2, not {self.n_folds!r}.")
         return Recipe(
             sizes=(
                 inputs.shape[1],
@@ -213,7 +250,7 @@ class PartialBNN(PersistentEstimator):
             num_particles=members_for(len(inputs), num_bins, is_classifier)
             if self.num_particles is None
             else int(self.num_particles),
-            num_folds=int(self.n_folds),
+            num_folds=folds_for(len(inputs), self.effort) if self.n_folds is None else int(self.n_folds),
             learning_rate=self._group_rate if self.learning_rate is None else self.learning_rate,
             weight_decay=0.01 if self.weight_decay is None else self.weight_decay,
         )
@@ -355,7 +392,9 @@ class PartialBNN(PersistentEstimator):
             )
         robust = self._is_crossfit()
         self.input_shift_, self.input_scale_ = InputScale.of(inputs, robust=robust)
-        self.target_scale_ = None if self._is_classifier() else TargetScale.of(targets, self.log_targets)
+        self.target_scale_ = None
+        if not self._is_classifier():
+            self.target_scale_ = TargetScale.of(targets, bool(self.log_targets))
 
     def _algorithm(self, inputs: Any, targets: Any, share_of_decay: float = 1.0) -> Algorithm:
         if self._is_crossfit():
@@ -469,13 +508,15 @@ class PartialBNN(PersistentEstimator):
         return conformity
 
     def _of_folds(self, inputs: Any) -> tuple[Any, Any]:
-        """What the groups of each fold predict: means (or class probabilities), standard deviations."""
+        """What the groups of each fold predict: means (or class probabilities), standard deviations.
+
+        Where logarithms were trained on, these are predictions of them.
+        """
         standardized = self._standardize(self._checked(inputs))
         # As the scores were made: by the groups of one fold, before their mixture is sharpened.
         posterior = of_one_fold(self.posterior_)
-        each = predict(
-            self.model_, posterior, standardized, target_scale=self.target_scale_
-        ).components()
+        scale = without_log(self.target_scale_)
+        each = predict(self.model_, posterior, standardized, target_scale=scale).components()
         recipe = self._settings
         shape = (recipe.num_views, recipe.num_folds, recipe.num_particles)
         mean, variance = (

@@ -60,11 +60,13 @@ def require_settings(estimator: Any) -> None:
         require_positive_int("every entry of hidden_layer_sizes", size, "the width of a layer.")
     require_method(estimator.method)
     require_positive_int("window_size", estimator.window_size, "rows that partial_fit remembers.")
-    if estimator.n_folds < 2:
+    if estimator.n_folds is not None and estimator.n_folds < 2:
         raise ValueError(f"n_folds must be at least 2, not {estimator.n_folds!r}.")
     for name in ("num_particles", "batch_size", "max_iter", "n_iter_no_change"):
         if getattr(estimator, name) is not None:
             require_positive_int(name, getattr(estimator, name), "or None.")
+    if estimator.n_jobs is not None and estimator.n_jobs != -1:
+        require_positive_int("n_jobs", estimator.n_jobs, "-1 or None.")
     if estimator.learning_rate is not None:
         require_positive("learning_rate", estimator.learning_rate)
     for name in ("weight_decay", "validation_fraction"):

@@ -39,6 +39,8 @@ _RANDOM = ("layers/*/input_factor", "layers/*/output_factor", "layers/*/bias", "
 _WARM_UP = 20  # steps over which the rate rises
 _LAST_RATE = 0.01  # at the end, as a share of the highest
 _PIECES = 20  # a run is divided into, for the bar, Ctrl-C and budgets in seconds
+_LONGEST = 1000  # steps of a piece
+_PARTS = 2  # of the groups, which may run at once; always as many, so that results are the same
 _SNAPSHOTS = (0.15, 0.3, 0.6)  # shares of the steps, beside the end, among which the rows choose
 
 
@@ -140,6 +142,7 @@ def train(
     weights: Any,
     key: PRNGKey,
     run: Run = Run(),  # noqa: B008
+    n_jobs: int = 2,
 ) -> Trained:
     """Train the groups and calibrate their mixture.
 
@@ -152,6 +155,7 @@ def train(
         weights: Of the rows; None if all are equal. A row is drawn in proportion to its weight.
         key: All the randomness.
         run: Whether to show a bar, and callbacks, as in `fit`.
+        n_jobs: 1 to train the two halves of the groups in turn, more to train them at once.
     """
     rate, decay = recipe.learning_rate, recipe.weight_decay
     recipe = recipe._replace(learning_rate=1.0, weight_decay=0.0)  # one program for all of them
@@ -165,40 +169,42 @@ def train(
     drawn = draws(folds, weights, recipe.num_views)
     key_start, key_run = jax.random.split(key)
     edges = _edges(inputs, recipe) if recipe.num_bins else None
-    states = _start(algorithm, recipe, key_start, edges)
+    parts = _start(algorithm, recipe, key_start, edges)
+    drawn_parts = [jax.tree.map(jnp.asarray, part) for part in _divide(jax.tree.map(np.asarray, drawn))]
     batch_size = schedule.batch_size * recipe.num_particles
     num_steps = 10**6 if schedule.num_steps is None else schedule.num_steps
     losses: list[Any] = []
     snapshots: list[Posterior] = []
     done = 0
     bar = tqdm(total=schedule.num_steps, disable=not run.progress, desc="training")
-    piece = 50 if schedule.num_steps is None else max(50, -(-num_steps // _PIECES))
-    length = max(50, piece)
+    piece = 50 if schedule.num_steps is None else int(np.clip(-(-num_steps // _PIECES), 50, _LONGEST))
     timed_from = (0, 0.0)
     with Interrupts() as interrupts, bar:
         while done < num_steps and not interrupts.noted:
             count = min(piece, num_steps - done)
             with interrupts.computing():
-                states, lost = _run(
-                    algorithm,
-                    states,
-                    key_run,
-                    done,
-                    count,
-                    num_steps,
-                    (rate, decay),
-                    data,
-                    drawn,
-                    batch_size,
-                    length,
-                )
-                losses.append(np.asarray(lost)[:count])
+                lost: list[Any] = []
+                for number, of_part in enumerate(drawn_parts):
+                    # A call returns before it has run, so two run at once unless one is waited for.
+                    parts[number], loss = _run(
+                        algorithm,
+                        parts[number],
+                        key_run,
+                        (done, count, num_steps),
+                        (rate, decay),
+                        data,
+                        of_part,
+                        number,
+                        batch_size,
+                    )
+                    lost.append(loss.block_until_ready() if n_jobs == 1 else loss)
+                losses.append(np.mean([np.asarray(loss)[:count] for loss in lost], axis=0))
             done += count
             bar.update(count)
             if len(snapshots) < len(_SNAPSHOTS) and done >= _SNAPSHOTS[len(snapshots)] * num_steps:
-                snapshots.append(_posterior(algorithm, states))
+                snapshots.append(_posterior(algorithm, parts))
             if run.callbacks:
-                current = functools.partial(_posterior, algorithm, states)
+                current = functools.partial(_posterior, algorithm, tuple(parts))
                 infos = {"loss": losses[-1]}
                 seen = Progress(done - count, num_steps, infos, {}, done, current(), current)
                 if any([callback(seen) is True for callback in run.callbacks]):
@@ -212,11 +218,10 @@ def train(
                 break
             if schedule.num_steps is None:
                 num_steps, timed_from = _afforded(schedule, done, timed_from, num_steps)
-                piece = max(50, min(length, num_steps - done))
         if interrupts.noted and done == 0:
             raise KeyboardInterrupt  # there is nothing to keep
         with interrupts.computing():
-            snapshots.append(_posterior(algorithm, states))
+            snapshots.append(_posterior(algorithm, parts))
             stacked = stack(algorithm.model, recipe, snapshots, data, folds)
     all_losses = np.concatenate(losses) if losses else np.zeros(0)
     return Trained(stacked, all_losses, interrupts.noted)
@@ -240,49 +245,74 @@ def _edges(inputs: Any, recipe: Recipe) -> Float[np.ndarray, "column edge"]:
     """Quantiles of the columns, drawn in as the network does; values that occur often have one edge."""
     columns = inputs[:, np.asarray(recipe.numeric)].astype(float)
     columns = columns / np.sqrt(1.0 + np.square(columns / 3.0))
-    edges = np.quantile(columns, np.linspace(0.0, 1.0, recipe.num_bins + 1), axis=0).T
-    for row in edges:
-        distinct = np.unique(row)
-        row[:] = np.concatenate([distinct, np.full(len(row) - len(distinct), distinct[-1])])
+    count = recipe.num_bins + 1
+    edges = np.stack([spread_quantiles(column, count) for column in columns.T])
     return edges.astype(np.float32)
 
 
+def spread_quantiles(values: Any, count: int) -> Float[np.ndarray, " count"]:
+    """Quantiles of a column where no value weighs more than one bin; the last is repeated if need be.
+
+    A column of many zeros then has its bins among the other values.
+    """
+    distinct, weights = np.unique(values, return_counts=True)
+    if len(distinct) > count:
+        for _ in range(20):
+            weights = np.minimum(weights, weights.sum() / (count - 1))
+        heights = np.cumsum(weights) - 0.5 * weights
+        wanted = np.linspace(heights[0], heights[-1], count)
+        distinct = np.unique(distinct[np.searchsorted(heights, wanted).clip(max=len(heights) - 1)])
+    return np.concatenate([distinct, np.full(count - len(distinct), distinct[-1])])
+
+
 @functools.partial(jax.jit, static_argnames=("algorithm", "recipe"))
-def _start(algorithm: Algorithm, recipe: Recipe, key: PRNGKey, edges: Array | None) -> Any:
+def _start(algorithm: Algorithm, recipe: Recipe, key: PRNGKey, edges: Array | None) -> list[Any]:
+    """The groups before the first step, in parts."""
     states = jax.vmap(algorithm.init)(jax.random.split(key, recipe.num_groups))
     if edges is None:
-        return states
+        return _divide(states)
     psi = states.members.psi
     network = dict(psi.network)
     network["embedding/edges"] = jnp.tile(edges[None], (recipe.num_groups, 1, 1))
     network["embedding/gate"] = jnp.repeat(jnp.array([0.0, 1.0]), recipe.num_folds)
     members = states.members._replace(psi=psi._replace(network=network))
-    return states._replace(members=members, average=members)
+    return _divide(states._replace(members=members, average=members))
+
+
+def _divide(tree: Any) -> list[Any]:
+    """The groups in parts; in one where they cannot be halved."""
+    groups = jax.tree.leaves(tree)[0].shape[0]
+    each = groups // _PARTS if groups % _PARTS == 0 else groups
+    return [
+        jax.tree.map(lambda leaf, begin=begin: leaf[begin : begin + each], tree)
+        for begin in range(0, groups, each)
+    ]
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm",))
-def _posterior(algorithm: Algorithm, states: Any) -> Posterior:
+def _posterior(algorithm: Algorithm, parts: Any) -> Posterior:
+    states = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     psi, (values, log_weights) = jax.vmap(algorithm.posterior)(states)
     return Posterior(psi, Particles(values, log_weights - jnp.log(float(len(log_weights)))))
 
 
-@functools.partial(
-    jax.jit, static_argnames=("algorithm", "batch_size", "length"), donate_argnames=("states",)
-)
+@functools.partial(jax.jit, static_argnames=("algorithm", "batch_size"), donate_argnames=("states",))
 def _run(
     algorithm: Algorithm,
     states: Any,
     key: PRNGKey,
-    begin: Any,
-    count: Any,
-    num_steps: Any,
+    steps: tuple[Any, Any, Any],
     rate_and_decay: tuple[Any, Any],
     data: tuple[Array, Array],
     drawn: tuple[Array, Array, Array | None],
+    part: Any,
     batch_size: int,
-    length: int,
-) -> tuple[Any, Float[Array, " length"]]:
-    """``count`` steps of all groups from step ``begin`` on; their mean losses."""
+) -> tuple[Any, Float[Array, " step"]]:
+    """Some steps of the groups of one part; their mean losses.
+
+    ``steps`` are the first, how many, and how many there are in the whole run.
+    """
+    begin, count, num_steps = steps
     inputs, targets = data
     train, counts, cumulative = drawn
     num_groups = train.shape[0]
@@ -290,7 +320,7 @@ def _run(
 
     def one(step: Array, carried: tuple[Any, Array]) -> tuple[Any, Array]:
         states, losses = carried
-        key_step = jax.random.fold_in(key, begin + step)
+        key_step = jax.random.fold_in(jax.random.fold_in(key, part), begin + step)
         draws = jax.random.uniform(key_step, (num_groups, batch_size))
         if cumulative is None:
             places = jnp.minimum((draws * counts[:, None]).astype(jnp.int32), counts[:, None] - 1)
@@ -311,4 +341,4 @@ def _run(
         )
         return states, losses.at[step].set(info["loss"].mean())
 
-    return jax.lax.fori_loop(0, count, one, (states, jnp.zeros(length)))
+    return jax.lax.fori_loop(0, count, one, (states, jnp.zeros(_LONGEST)))

@@ -15,7 +15,7 @@ from partialbayes.estimators._base import PartialBNN
 from partialbayes.estimators._checks import lock_of, require_settings, weights_of
 from partialbayes.estimators._inputs import pair_of
 from partialbayes.estimators._out_of_fold import OutOfFold
-from partialbayes.prediction._conformal import Spread, class_sets, intervals
+from partialbayes.prediction._conformal import Spread, centered_intervals, class_sets, intervals
 
 
 class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
@@ -32,14 +32,14 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             method than "crossfit".
         method: How to train: "crossfit", a name that ``partialbayes methods`` lists, such as "ohsmc" or
             "map_estimate+nuts"; or a function from the model to an algorithm.
-        effort: How long "crossfit" trains: "fast", "default" or "best", by the size of the table; or
-            seconds to spend on it, compilation apart.
+        effort: How much "crossfit" does: "fast", "default" or "best" set steps and folds by the size of
+            the table, unless they are set here; or seconds to spend on it, compilation apart.
         stochastic: Which weights are random, for the other methods: "last" (layer, the default),
             "first", "biases", "all", or any selection of the library (a glob such as
             ``"layers/1/**"``, a `Subset`, a predicate).
         num_particles: Samples of the random weights: members of each group (2, or 4 on small tables),
             200 by another method.
-        n_folds: How many folds "crossfit" divides the rows into.
+        n_folds: How many folds "crossfit" divides the rows into: 8 by default, 16 where rows are few.
         max_iter: How often to go through the rows; by ``effort`` by default, and as often as makes 2000
             steps by another method.
         batch_size: Rows in a step, of each member: 16, or 32 on large tables and by another method.
@@ -48,13 +48,17 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             precision of a normal prior on the weights that are not random: by default the number of
             columns, at most 10.
         log_targets: Whether to train on the logarithms of the targets: for positive ones that spread
-            over magnitudes, such as prices. All predictions stay in the targets' own units.
+            over magnitudes, such as prices. All predictions stay in the targets' own units. None lets
+            "crossfit" choose by the out-of-fold density of a short run, where targets are positive and
+            skewed; another method takes it for False.
         validation_fraction: By another method: share of the rows held out to stop early; 0 for none.
         n_iter_no_change: By another method: epochs without a better score on those rows before training
             stops; None for never.
         window_size: Rows that `partial_fit` remembers.
         n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
+        n_jobs: 1 to train the two halves of the groups of "crossfit" one after the other; by default,
+            and with any other number, they train at once on two cores. The results are the same.
         verbose: Whether to show a progress bar.
 
     Attributes:
@@ -162,14 +166,17 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             X: Rows.
             coverage: Between 0 and 1.
             method: "bayesian" for the central interval of the predictive distribution; "conformal" for
-                one whose coverage holds whatever the network has learned, from the out-of-fold errors
-                in units of the predicted standard deviation (CV+).
+                one around its mean, by the out-of-fold errors in units of the predicted standard
+                deviation, whatever the distribution of these errors; "cv+" for a wider one by the same
+                errors, which holds at least 1 − 2 (1 − coverage) of new rows by theory.
         """
-        if method == "conformal":
+        if method in ("conformal", "cv+"):
             conformity = self._require_conformity()
-            return intervals(Spread(*self._of_folds(X)), conformity, coverage)
+            make = centered_intervals if method == "conformal" else intervals
+            low, high = make(Spread(*self._of_folds(X)), conformity, coverage)
+            return (np.exp(low), np.exp(high)) if self.target_scale_.log else (low, high)
         if method != "bayesian":
-            raise ValueError(f'method must be "bayesian" or "conformal", not {method!r}.')
+            raise ValueError(f'method must be "bayesian", "conformal" or "cv+", not {method!r}.')
         low, high = self.predictive(X).interval(coverage)
         return np.asarray(low, float), np.asarray(high, float)
 
@@ -203,6 +210,7 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         window_size: Rows that `partial_fit` remembers.
         n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
         random_state: Seed.
+        n_jobs: 1 to use one core.
         verbose: Whether to show a progress bar.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,15 @@ from partialbayes.model._batch import padded_size
 from partialbayes.prediction._conformal import Conformity
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Components, Predictive
+from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.types import Particles, Posterior
 
 _SCORES = 2000  # at most are kept for conformal intervals
+
+
+def without_log(scale: TargetScale | None) -> TargetScale | None:
+    """The scale of the logarithms, where these were trained on."""
+    return None if scale is None else scale._replace(log=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,7 +172,8 @@ class OutOfFold(Predictive):
         """Scores of the rows for conformal intervals or sets, of a part of them where there are many.
 
         Args:
-            targets: As they were passed to ``fit``; class numbers for a classification.
+            targets: As they were passed to ``fit``; class numbers for a classification. Where their
+                logarithms were trained on, the scores are of these.
             seed: Of the choice.
         """
         first = np.unique(self.source, return_index=True)[1]
@@ -174,7 +181,12 @@ class OutOfFold(Predictive):
         if self.model.likelihood.is_classification:
             scores = 1.0 - self.probabilities[kept, np.asarray(targets)[kept]]
         else:
-            mean = self.mean
-            scores = np.abs(np.asarray(targets, float).reshape(mean.shape) - mean)[kept] / self.std[kept]
+            plain = replace(self, target_scale=without_log(self.target_scale))
+            mean = plain.mean
+            wanted = np.asarray(targets, float).reshape(mean.shape)
+            wanted = (
+                np.log(wanted) if self.target_scale is not None and self.target_scale.log else wanted
+            )
+            scores = np.abs(wanted - mean)[kept] / plain.std[kept]
         chosen = np.random.default_rng(seed).permutation(len(kept))[:_SCORES]
         return Conformity(scores[chosen], self.folds[first][chosen])

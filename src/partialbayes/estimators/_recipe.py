@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_LARGE = 3000  # rows; below, a table is small
+_SMALL, _LARGE = 1000, 3000  # rows
 MOST_WAVES = 480  # periodic features of all columns together; wide tables get fewer each
 
 
@@ -57,12 +57,19 @@ class Schedule(NamedTuple):
     batch_size: int
     seconds: float | None
 
+    def times(self, share: float) -> Schedule:
+        """The schedule with this share of the steps, or of the seconds."""
+        if self.num_steps is None:
+            assert self.seconds is not None
+            return self._replace(seconds=share * self.seconds)
+        return self._replace(num_steps=max(int(share * self.num_steps), 1))
+
 
 def schedule_for(rows: int, effort: str | float, is_classifier: bool) -> Schedule:
     """Steps and batches by the size of the table."""
     if rows < 250:
         steps, batch = 1500, 16
-    elif rows < 1000:
+    elif rows < _SMALL:
         steps, batch = 2500, 16
     elif rows < _LARGE:
         steps, batch = 4000, 16
@@ -90,10 +97,15 @@ def numeric_columns(inputs: Any) -> tuple[int, ...]:
     return tuple(chosen) if 4 * len(chosen) <= MOST_WAVES else ()
 
 
+def folds_for(rows: int, effort: str | float) -> int:
+    """Folds by the size of the table: where rows are few, each group should miss few of them."""
+    return 16 if effort == "best" or (rows < _SMALL and effort != "fast") else 8
+
+
 def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
     """Bins of each column by the size of the table; 0 where they would learn rows by heart."""
-    most = 40 if is_classifier and rows >= _LARGE else 16
-    bins = min(most, rows // (20 if is_classifier else 60), 192 // columns) if columns else 0
+    most, of_all = (64, 384) if rows >= _LARGE else (16, 192)
+    bins = min(most, rows // (20 if is_classifier else 60), of_all // columns) if columns else 0
     return bins if bins > 2 else 0
 
 

@@ -107,6 +107,20 @@ def targets_of(table: Any, target: Target, decimal: str | None = None) -> tuple[
     return rows, numbers.values[rows]
 
 
+def has_long_tail(values: Any) -> bool:
+    """Whether numbers are positive and skewed, and their logarithms much less so."""
+    if np.ndim(values) != 1 or np.min(values) <= 0:
+        return False
+    skewness = _skewness(values)
+    return skewness >= 1.0 and abs(_skewness(np.log(values))) <= 0.5 * skewness
+
+
+def _skewness(values: Any) -> float:
+    centered = values - np.mean(values)
+    spread = np.std(values)
+    return float(np.mean(centered**3) / spread**3) if spread > 0 else 0.0
+
+
 def _about_classes(name: str, there: Any) -> tuple[str, ...]:
     counts = Counter(str(text) for text in cells.texts(there))
     single = [label for label, count in counts.items() if count == 1]
