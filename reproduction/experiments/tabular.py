@@ -89,7 +89,7 @@ class TabularExperiment(Experiment):
             for begin in range(0, len(repeats[method]), size):
                 yield method, tuple(repeats[method][begin : begin + size])
 
-    def train(self, task: Task) -> Sequence[_Trained | _Estimated]:
+    def train(self, task: Task) -> list[_Trained | _Estimated]:
         """Train the runs of a task as one program."""
         if task.method == _ESTIMATOR:
             problem = load_problem(self.pose, task.setting, task.data_dir)

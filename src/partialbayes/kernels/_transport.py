@@ -90,7 +90,8 @@ def transport(covariance: Covariance = "auto") -> Kernel:
 
     def init(particles: Particles) -> Frame | tuple[()]:
         values = replicate(particles.values)
-        if not is_full(covariance, *values.shape, _MARGIN):
+        num_particles, dim = values.shape
+        if not is_full(covariance, num_particles, dim, _MARGIN):
             return ()
         cloud = whiten(values)
         return Frame(cloud.standard, cloud.factor)

@@ -6,8 +6,8 @@ classes. With α = 1 − coverage the interval at x is
     [the ⌊α(k+1)⌋-th smallest of m(x) − r_i s(x),  the ⌈(1−α)(k+1)⌉-th smallest of m(x) + r_i s(x)]
 
 (Lei et al. 2018), and a class is in the set if the fraction of scores at least as large as its own is
-above α. If the scores come from folds, m and s are those of the model that did not see row i (CV+, Barber
-et al. 2021): the guarantee is then 1 − 2α, the coverage in practice 1 − α or more.
+above α. If the scores come from folds, m and s are those of the model that did not see row i (CV+,
+Barber et al. 2021): the guarantee is then 1 − 2α, the coverage in practice 1 − α or more.
 
 More, because CV+ counts the differences between the models of the folds twice: the scores have them, and
 so have the m. The mean m̄ of K models errs by less than each of them, (y − m̄)² = mean_k (y − m_k)² − d²

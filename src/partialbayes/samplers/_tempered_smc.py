@@ -96,7 +96,7 @@ def tempered_smc(
             count = enough_particles(model.split.dim, multiple=waste_free or 1)
         key_run, key_last = jax.random.split(key)
         family = prestage(posterior_family(model, posterior.psi, batch))
-        memory = move.init(model.split.dim)
+        memory = move.init(posterior.particles)
         if schedule is None:
             run = run_adaptive(
                 key_run, family, mutation, count, memory, target_ess=target_ess, max_steps=max_steps
