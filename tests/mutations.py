@@ -331,21 +331,27 @@ MUTATIONS = [
         ),
         (
             "transport-moves-anomalies-by-the-whole-inverse",
-            "cloud.standard @ root)",
-            "cloud.standard @ root @ root)",
+            "factor = root @ factor",
+            "factor = root @ root @ factor",
             "algorithms/test_ohsmc.py::TestWithoutWeights::test_one_step",
         ),
         (
             "transport-with-the-factor-transposed",
-            "replicate(gradient) @ cloud.factor.T",
-            "replicate(gradient) @ cloud.factor",
+            "(standard.T @ gradient) @ factor.T",
+            "(standard.T @ gradient) @ factor",
             "algorithms/test_ohsmc.py::TestWithoutWeights::test_one_step",
         ),
         (
             "transport-mirrors-nothing",
-            "jax.random.rademacher(key, (dim,), values.dtype)",
-            "jnp.ones(dim, values.dtype)",
+            "jax.random.rademacher(key, cloud.mean.shape, values.dtype)",
+            "jnp.ones(cloud.mean.shape, values.dtype)",
             "statistical/test_transport.py::test_chance_correlations_average_out",
+        ),
+        (
+            "transport-in-a-frame-twice-as-wide",
+            "cloud = whiten(values)\n        return Frame(cloud.standard, cloud.factor)",
+            "cloud = whiten(values)\n        return Frame(cloud.standard, 2.0 * cloud.factor)",
+            "algorithms/test_ohsmc.py::TestWithoutWeights::test_one_step",
         ),
         (
             "transport-widens-by-two",

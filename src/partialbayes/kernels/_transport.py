@@ -116,7 +116,8 @@ def _move_together(values: Values, gradient: Values, rate: Scalar, frame: Frame)
     ratio = (1.0 - rate) * jnp.eye(dim, dtype=values.dtype) + 0.5 * (regression + regression.T)
     root = inverse_root(floored(ratio, _least(rate)))
     shift = _held_back(root @ (root @ (factor @ gradient.mean(axis=0))))
-    factor, mean = root @ factor, values.mean(axis=0) + shift @ factor
+    mean = values.mean(axis=0) + shift @ factor
+    factor = root @ factor
     return moved_without_correction(mean[None, :] + standard @ factor, Frame(standard, factor))
 
 
