@@ -1566,6 +1566,33 @@ MUTATIONS = [
         ),
     ),
     *_in(
+        "_utils/atomic.py",
+        (
+            "a-link-is-replaced-by-a-file",
+            "target = Path(os.path.realpath(path))",
+            "target = path",
+            "_engine/test_checkpoints.py::test_a_link_to_a_checkpoint_stays_one_and_nothing_else_is_removed",
+        ),
+    ),
+    *_in(
+        "_engine/interrupts.py",
+        (
+            "an-interrupt-noted-outside-is-not-passed-on",
+            "self.noted, outer.noted = True, False",
+            "pass",
+            "_engine/test_interrupts.py::test_what_was_noted_outside_ends_the_run_inside_and_is_raised_once",
+        ),
+    ),
+    *_in(
+        "estimators/_persistence.py",
+        (
+            "negative-conformal-scores-are-loaded",
+            "not (scores >= 0.0).all() or ",
+            "",
+            "estimators/test_out_of_fold.py::test_what_was_altered_is_refused",
+        ),
+    ),
+    *_in(
         "analysis/_arviz.py",
         (
             "draws-of-the-first-member-only",
