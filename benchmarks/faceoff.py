@@ -127,16 +127,20 @@ def ours(effort):
         model.fit(x, y)
         spent = {"fit_cpu": time.process_time() - begin[0], "fit_wall": time.time() - begin[1]}
         predictive = model.predictive(new)
-        ends = predictive.interval(0.9)
-        low, high = model.predict_interval(new, 0.9, method="conformal")
+        intervals = {
+            "": predictive.interval(0.9),
+            "conformal_": model.predict_interval(new, 0.9, method="conformal"),
+            "centered_": model.predict_interval(new, 0.9, method="centered"),
+        }
+        found = {}
+        for name, (low, high) in intervals.items():
+            found[f"{name}coverage"] = np.mean((low <= new_y) & (new_y <= high))
+            found[f"{name}width"] = np.mean(high - low)
         return {
             "nlpd": -float(np.mean(predictive.log_density(new_y))),
             "crps": float(pb.metrics.crps(predictive, new_y)),
             "rmse": np.sqrt(np.mean((new_y - predictive.mean) ** 2)),
-            "coverage": np.mean((ends[0] <= new_y) & (new_y <= ends[1])),
-            "width": np.mean(ends[1] - ends[0]),
-            "conformal_coverage": np.mean((low <= new_y) & (new_y <= high)),
-            "conformal_width": np.mean(high - low),
+            **found,
             **spent,
         }
 
@@ -438,6 +442,8 @@ def report(arguments):
             "width",
             "conformal_coverage",
             "conformal_width",
+            "centered_coverage",
+            "centered_width",
             "fit_cpu",
             "fit_wall",
         ]

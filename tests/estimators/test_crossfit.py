@@ -196,7 +196,7 @@ def test_logarithms_are_taken_where_they_predict_better():
     prices = np.exp(2.0 * X[:, 1] + 0.1 * RNG.normal(size=240))
     model = clone(REGRESSOR).fit(X[:200], prices[:200])
     assert model.target_scale_.log
-    for method in ("bayesian", "conformal", "cv+"):
+    for method in ("bayesian", "conformal", "centered"):
         low, high = model.predict_interval(X[200:], 0.9, method=method)
         assert np.all(low > 0.0)
         assert np.mean((low <= prices[200:]) & (prices[200:] <= high)) > 0.75
@@ -248,8 +248,8 @@ def test_conformal_intervals_and_sets(regressor, classifier):
     np.testing.assert_allclose(std[folds, rows], out.std, rtol=1e-4)
     low, high = regressor.predict_interval(X[200:], 0.8, method="conformal")
     assert 0.6 < np.mean((low <= Y[200:]) & (Y[200:] <= high)) < 0.95
-    safe = regressor.predict_interval(X[200:], 0.8, method="cv+")
-    assert np.mean(safe[1] - safe[0]) > np.mean(high - low)
+    centered = regressor.predict_interval(X[200:], 0.8, method="centered")
+    assert np.mean(centered[1] - centered[0]) < np.mean(high - low)
     wide = regressor.predict_interval(X[200:], 0.95, method="conformal")
     assert np.all(wide[0] <= low)
     assert np.all(wide[1] >= high)

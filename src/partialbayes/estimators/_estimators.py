@@ -166,17 +166,18 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             X: Rows.
             coverage: Between 0 and 1.
             method: "bayesian" for the central interval of the predictive distribution; "conformal" for
-                one around its mean, by the out-of-fold errors in units of the predicted standard
-                deviation, whatever the distribution of these errors; "cv+" for a wider one by the same
-                errors, which holds at least 1 − 2 (1 − coverage) of new rows by theory.
+                one by the out-of-fold errors in units of the predicted standard deviation, whatever
+                their distribution, which holds at least 1 − 2 (1 − coverage) of new rows by theory
+                (CV+); "centered" for a narrower one around the mean, by the same errors, with a coverage
+                nearer to the one asked for and no theorem.
         """
-        if method in ("conformal", "cv+"):
+        if method in ("conformal", "centered"):
             conformity = self._require_conformity()
-            make = centered_intervals if method == "conformal" else intervals
+            make = intervals if method == "conformal" else centered_intervals
             low, high = make(Spread(*self._of_folds(X)), conformity, coverage)
             return (np.exp(low), np.exp(high)) if self.target_scale_.log else (low, high)
         if method != "bayesian":
-            raise ValueError(f'method must be "bayesian", "conformal" or "cv+", not {method!r}.')
+            raise ValueError(f'method must be "bayesian", "conformal" or "centered", not {method!r}.')
         low, high = self.predictive(X).interval(coverage)
         return np.asarray(low, float), np.asarray(high, float)
 
