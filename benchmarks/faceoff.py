@@ -450,7 +450,8 @@ def report(arguments):
         names = [name for name in names if name in mine and mine[name].notna().any()]
         lines = ["| table | " + " | ".join(names) + " |", "| --- |" + " ---: |" * len(names)]
         for table in [table for table in tables if table in mine.index]:
-            shown = (f"{mine.loc[table, name]:.3g}" for name in names)
+            found = (mine.loc[table, name] for name in names)
+            shown = ("–" if np.isnan(value) else f"{value:.3g}" for value in found)
             lines.append(f"| {table} | " + " | ".join(shown) + " |")
         lines.append("| mean | " + " | ".join(f"{mine[name].mean():.3g}" for name in names) + " |")
         parts.append("### Ours: intervals of 90 % and seconds\n\n" + "\n".join(lines) + "\n")

@@ -257,7 +257,7 @@ def test_conformal_intervals_and_sets(regressor, classifier):
     own = sets[np.arange(40), np.searchsorted(classifier.classes_, LABELS[200:])]
     assert own.mean() > 0.8
     assert np.all(classifier.predict_set(X[200:], 0.999))
-    with pytest.raises(ValueError, match=r'method must be "bayesian", "conformal" or "cv\+"'):
+    with pytest.raises(ValueError, match=r'method must be "bayesian", "conformal" or "centered"'):
         regressor.predict_interval(X, method="both")
     by_another = pb.PartialBNNRegressor((4,), method="map_estimate", max_iter=1).fit(X[:30], Y[:30])
     with pytest.raises(ValueError, match="need out-of-fold scores"):
