@@ -242,13 +242,13 @@ def test_tiny_regression_goes_on_where_it_was(tmp_path):
 
 
 def test_an_interrupted_run_is_not_written_down(tmp_path, monkeypatch):
-    look = Monitor.look
+    after_piece = Monitor.after_piece
 
     def struck(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
-        return look(*arguments)
+        return after_piece(*arguments)
 
-    monkeypatch.setattr(Monitor, "look", struck)
+    monkeypatch.setattr(Monitor, "after_piece", struck)
     few = {"methods": ("MAP",), "jobs": 1, "quick": True, "progress": False, "out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         reproduce("moons", repeats=1, **few)

@@ -100,7 +100,7 @@ def test_a_temperature_goes_into_an_ordinary_posterior(tmp_path):
     counts = pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.likelihoods.poisson())
     start = pb.map_estimate(counts)
     posterior = start.posterior(start.init(jax.random.key(0)))
-    with pytest.raises(ValueError, match="none of them"):
+    with pytest.raises(ValueError, match="but not this likelihood"):
         pb.calibrate(counts, posterior, (x, labels))
 
 

@@ -57,7 +57,7 @@ def test_moves_that_do_not_follow_are_warned_of():
     mean, covariance = ORACLE.posterior(PSI)
     exact = jax.random.multivariate_normal(jax.random.key(9), mean, covariance, (100,))
     still = pb.kernels.random_walk_metropolis(1e-12)
-    with pytest.warns(ShortfallWarning, match=r"higher by .* for each random weight"):
+    with pytest.warns(ShortfallWarning, match=r"by .* per random weight"):
         pb.refine(ORACLE.model, posterior_of(exact), DATA, num_particles=5, kernel=still)
 
 

@@ -109,7 +109,7 @@ def settle(kernel, steps, kept, target):
 
     def step(values, key):
         particles = Particles(values, uniform_log_weights(COUNT))
-        values = kernel.step(key, particles, target, ()).values
+        values = kernel.step(key, particles, target, kernel.init(particles)).values
         return values, (values.mean(axis=0), values.var(axis=0))
 
     keys = jax.random.split(jax.random.key(1), steps)
@@ -155,7 +155,8 @@ def one_step(kernel, values, slopes, fraction=0.25):
     prior = Moments(jnp.zeros(values.shape[1]), jnp.ones(values.shape[1]))
     flat = lambda phi: jnp.zeros(())  # noqa: E731
     target = Target(flat, flat, prior, jnp.asarray(fraction), slopes=slopes)
-    return jax.jit(partial(kernel.step, target=target, state=()))(jax.random.key(0), particles).values
+    step = jax.jit(lambda key, cloud: kernel.step(key, cloud, target, kernel.init(cloud)))
+    return step(jax.random.key(0), particles).values
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -187,7 +188,8 @@ def test_langevin_holds_its_step_back_far_out():
     values = jax.random.normal(jax.random.key(0), (120, 30))
 
     def step(values, key):
-        moved = kernel.step(key, Particles(values, uniform_log_weights(120)), target, ()).values
+        cloud = Particles(values, uniform_log_weights(120))
+        moved = kernel.step(key, cloud, target, kernel.init(cloud)).values
         return moved, moved.std()
 
     keys = jax.random.split(jax.random.key(1), 600)

@@ -12,9 +12,9 @@ of its own:
   from Y = S / c and Z = I: Y → (S/c)^{½}, Z → (S/c)^{−½}. It takes three rounds near the identity and
   two more for every factor of five between the eigenvalues.
 - `floored` raises eigenvalues below a bound to it, X ↦ ½ (X + |X|) for X = S − bound, where
-  |X| = X sign(X). The sign is a composition of six odd polynomials of degree five, each the nearest to
+  |X| = X sign(X). The sign is a composition of seven odd polynomials of degree five, each the nearest to
   one on the interval to which those before it have mapped the eigenvalues: what is above a thousandth
-  of the norm of X gets its sign to a thousandth. Where the norm is larger than the bound, the second
+  of the norm of X gets its sign up to rounding. Where the norm is larger than the bound, the second
   one is repeated. It maps its interval into itself, and small eigenvalues to four times as much.
 """
 
@@ -39,6 +39,7 @@ _SIGN_STEPS = (  # a, b, c of a x + b x³ + c x⁵, minimax on [0.001, 1] and on
     (3.2866, -2.4647, 0.5074),
     (2.2737, -1.6447, 0.4162),
     (1.8887, -1.2652, 0.3765),
+    (1.875, -1.25, 0.375),
 )
 
 
@@ -123,7 +124,9 @@ def floored(matrix: Matrix, least: float | Scalar) -> Matrix:
     for coefficients in narrow:
         sign = apply(coefficients, sign)
     size = _product(above, sign)
-    return least * identity + 0.5 * above + 0.25 * (size + size.T)
+    # Rounding must not leave a negative eigenvalue where others are large.
+    rounding = float(np.finfo(matrix.dtype).eps) * matrix.shape[0] * norm
+    return (least + rounding) * identity + 0.5 * above + 0.25 * (size + size.T)
 
 
 class Factor(NamedTuple):
