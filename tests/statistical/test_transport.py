@@ -1,7 +1,5 @@
 """OHSMC without weights holds the posterior with a few particles per random weight."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
