@@ -93,7 +93,10 @@ def test_a_group_never_sees_its_fold():
         model._set_scales = lambda inputs, targets, model=model: _fixed_scales(model)
         predicted.append(model.fit(X[:60], targets).oof_predictive_)
     of_row = predicted[0].folds[np.argsort(predicted[0].source)]
-    same = np.isclose(predicted[0].mean, predicted[1].mean, rtol=1e-6)
+    # What each member predicts; the shares of the views are those of all rows.
+    each = [predictive.components().mean for predictive in predicted]
+    assert each[0].shape == (2 * 4, 60)  # networks and kernel machines, four members
+    same = np.isclose(*each, rtol=1e-6).all(axis=0)
     assert same[of_row == of_row[7]].all()
     assert not same[of_row != of_row[7]].any()
 
@@ -106,7 +109,7 @@ def _fixed_scales(model):
 def test_out_of_fold_predictions_are_those_of_the_groups_without_the_fold(regressor):
     out = regressor.oof_predictive_
     recipe = regressor._settings
-    assert (recipe.num_views, recipe.num_groups, recipe.num_particles) == (2, 8, 2)
+    assert (recipe.num_views, recipe.num_groups, recipe.num_particles) == (3, 12, 2)
     row = 11
     place = int(np.flatnonzero(out.source == row)[0])
     fold = out.folds[place]
@@ -115,10 +118,10 @@ def test_out_of_fold_predictions_are_those_of_the_groups_without_the_fold(regres
         jax.vmap(lambda phi, psi=psi: regressor.model_.parameters(phi, psi, row_of_inputs))(
             out.posterior.particles.values[group]
         )
-        for group in (fold, fold + 4)
+        for group in (fold, fold + 4, fold + 8)
         for psi in [jax.tree.map(lambda leaf, group=group: leaf[group], out.posterior.psi)]
     ]
-    weights = np.exp(out.posterior.particles.log_weights[np.array([fold, fold + 4])])
+    weights = np.exp(out.posterior.particles.log_weights[np.array([fold, fold + 4, fold + 8])])
     means = np.stack([part.location[:, 0] for part in parameters])
     expected = regressor.target_scale_.shift + regressor.target_scale_.scale * np.sum(
         weights / weights.sum() * means
@@ -171,7 +174,7 @@ def test_bins_by_the_size_of_the_table():
     assert _recipe.bins_for(5000, 0, True) == 0  # a table of flags has no column to cut
     flags = RNG.integers(2, size=(240, 3)).astype(float)
     model = clone(REGRESSOR).set_params(max_iter=1).fit(flags, Y)
-    assert model._settings.num_views == 1
+    assert model._settings.num_trained_views == 1
 
 
 def test_a_value_that_occurs_often_takes_one_bin():

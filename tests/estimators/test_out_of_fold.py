@@ -30,7 +30,9 @@ def test_every_score_takes_them(fitted):
     assert scores["coverage"] == pytest.approx(np.mean((low <= Y) & (high >= Y)))
     assert 0 < scores["crps"] < scores["mae"]
     np.testing.assert_allclose(np.square(out.std), out.variance)
-    between = out.components().mean.var(axis=0)
+    mean, _, log_weights = out.components()
+    middle = np.average(mean, axis=0, weights=np.exp(log_weights))
+    between = np.average((mean - middle) ** 2, axis=0, weights=np.exp(log_weights))
     np.testing.assert_allclose(out.epistemic_variance, between, rtol=1e-3)
     assert out.quantile([0.1, 0.5, 0.9]).shape == (3, 60)
     assert out.sample(0, 5).shape == (5, 60)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import partialbayes as pb
-from partialbayes.types import Likelihood, Moments, Target
+from partialbayes.kernels import _halves
+from partialbayes.types import Likelihood, Moments, Particles, Target
 from partialbayes.weights import uniform_log_weights
 from tests.oracles import conjugate
 
@@ -127,3 +128,10 @@ def test_one_particle_has_no_others_to_learn_from():
     kernel = pb.kernels.adapted_metropolis()
     with pytest.raises(ValueError, match="num_particles is 1"):
         kernel.step(jax.random.key(0), particles, target, kernel.init(particles))
+
+
+def test_the_particle_that_makes_an_odd_cloud_even_has_no_weight():
+    cloud = Particles(jnp.arange(5.0)[:, None], jnp.log(jnp.array([0.1, 0.2, 0.3, 0.3, 0.1])))
+    first, second = _halves._halves(cloud)
+    assert first.values.shape == second.values.shape == (3, 1)
+    np.testing.assert_allclose(np.exp(second.log_weights), [0.3, 0.1, 0.0], rtol=1e-6)

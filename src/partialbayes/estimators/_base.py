@@ -7,6 +7,7 @@ method a part of the rows is held out, and the posterior with the best density o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from partialbayes.estimators._recipe import (
     Recipe,
     Schedule,
     bins_for,
+    centers_for,
     folds_for,
     members_for,
     numeric_columns,
@@ -151,6 +153,10 @@ class PartialBNN(PersistentEstimator):
             targets = targets[:, 0]
         self._set_scales(inputs, targets)
         recipe = self._recipe(inputs, targets)
+        if weights is None:
+            size = (len(inputs), inputs.shape[1])
+            centers = centers_for(*size, self.effort, recipe.is_classifier)
+            recipe = recipe._replace(num_centers=centers)
         schedule = self._schedule(len(inputs))
         folds = make_folds(inputs, targets, recipe.num_folds, groups, recipe.is_classifier, seed)
         self._settings: Any = recipe
@@ -158,7 +164,7 @@ class PartialBNN(PersistentEstimator):
         self.model_ = self.algorithm_.model
         standardized = self._standardize(inputs)
 
-        def train(schedule: Schedule, run: Run) -> crossfit.Trained:
+        def train(schedule: Schedule, run: Run, recipe: Recipe = recipe) -> crossfit.Trained:
             return crossfit.train(
                 recipe,
                 schedule,
@@ -173,7 +179,8 @@ class PartialBNN(PersistentEstimator):
 
         trained = None
         if self._may_take_logs(targets):
-            trained, schedule = self._choose_target_scale(targets, schedule, run, train)
+            networks = functools.partial(train, recipe=recipe._replace(num_centers=0))
+            trained, schedule = self._choose_target_scale(targets, schedule, run, networks)
         trained = train(schedule, run) if trained is None else trained
         in_units = self._in_units(targets)
         stacked = trained.stacked
@@ -247,6 +254,7 @@ class PartialBNN(PersistentEstimator):
             is_classifier=is_classifier,
             numeric=numeric,
             num_bins=num_bins,
+            num_centers=0,
             num_particles=members_for(len(inputs), num_bins, is_classifier)
             if self.num_particles is None
             else int(self.num_particles),
@@ -325,6 +333,9 @@ class PartialBNN(PersistentEstimator):
         new = self._batch(inputs, targets)
         if online is None:
             posterior: Posterior | None = getattr(self, "posterior_", None)
+            if isinstance(self._settings, Recipe) and posterior is not None:
+                self._settings, posterior = crossfit.without_machines(self._settings, posterior)
+                self.algorithm_ = build_algorithm(self._settings)
             if posterior is not None and self._recent is not None:
                 online = start(
                     self.algorithm_,

@@ -2,8 +2,9 @@
 
 K folds and one or two views of the columns (periodic features; these and piecewise-linear ones) make
 K or 2 K groups, each with a ψ of its own and M members (`table_mlp`, `shared_ensemble`). All train at
-once in one program. A group never sees its fold, so every row has a prediction by members that do not
-know it. `_stacking` makes one mixture of them.
+once in one program. Small tables have a third view, which is computed (`_kernel_view`). A group never
+sees its fold, so every row has a prediction by members that do not know it. `_stacking` makes one
+mixture of them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from partialbayes._utils.warn import warn
 from partialbayes.algorithms import ensemble, shared_ensemble
 from partialbayes.callbacks import Progress
 from partialbayes.estimators._folds import Folds, draws
+from partialbayes.estimators._kernel_view import kernel_view
 from partialbayes.estimators._recipe import MOST_WAVES, Recipe, Schedule
 from partialbayes.estimators._stacking import Stacked, stack
 from partialbayes.likelihoods import bernoulli, calibrated, categorical, student_t
 from partialbayes.model._batch import padded_size
-from partialbayes.model._partial_bnn import partial_bnn
-from partialbayes.networks import table_mlp
+from partialbayes.model._partial_bnn import partial_bnn, with_chunks
+from partialbayes.networks import table_mlp, with_kernel_machine
 from partialbayes.parameters import learned
 from partialbayes.types import Algorithm, Batch, Model, Particles, Posterior, PRNGKey
 
@@ -40,6 +42,7 @@ _WARM_UP = 20  # steps over which the rate rises
 _LAST_RATE = 0.01  # at the end, as a share of the highest
 _PIECES = 20  # a run is divided into, for the bar, Ctrl-C and budgets in seconds
 _LONGEST = 1000  # steps of a piece
+_AT_ONCE = 1000  # members of one group, more than there are
 _PARTS = 2  # of the groups, which may run at once; always as many, so that results are the same
 _SNAPSHOTS = (0.15, 0.3, 0.6)  # shares of the steps, beside the end, among which the rows choose
 
@@ -47,7 +50,9 @@ _SNAPSHOTS = (0.15, 0.3, 0.6)  # shares of the steps, beside the end, among whic
 @functools.lru_cache(maxsize=64)
 def build(recipe: Recipe) -> Algorithm:
     """The method for one group; the same object for the same recipe, so that it is compiled once."""
-    model = _model(recipe.sizes, recipe.is_classifier, recipe.numeric, recipe.num_bins)
+    model = _model(
+        recipe.sizes, recipe.is_classifier, recipe.numeric, recipe.num_bins, recipe.num_centers
+    )
     decays = _decays(model)
 
     def optimizer(learning_rate: Any, weight_decay: Any) -> optax.GradientTransformation:
@@ -66,7 +71,11 @@ def build(recipe: Recipe) -> Algorithm:
 
 @functools.lru_cache(maxsize=64)
 def _model(
-    sizes: tuple[int, ...], is_classifier: bool, numeric: tuple[int, ...], num_bins: int
+    sizes: tuple[int, ...],
+    is_classifier: bool,
+    numeric: tuple[int, ...],
+    num_bins: int,
+    num_centers: int,
 ) -> Model:
     """The model of a table; the same object whatever rate it is trained with."""
     num_outputs = sizes[-1]
@@ -77,7 +86,11 @@ def _model(
         start = [0.0] * (num_outputs // 2) + [0.5413] * (num_outputs // 2)  # a scale of one
     waves = int(np.clip(MOST_WAVES // max(len(numeric), 1), 4, 16))
     network = table_mlp(sizes, numeric, num_bins=num_bins, num_frequencies=waves, initial_outputs=start)
-    return partial_bnn(network, _RANDOM, calibrated(likelihood))
+    if not num_centers:
+        return partial_bnn(network, _RANDOM, calibrated(likelihood))
+    both = with_kernel_machine(network, sizes[0], num_centers, num_outputs)
+    # One group after another, so that each computes only the part that its switch chooses.
+    return with_chunks(partial_bnn(both, _RANDOM, calibrated(likelihood)), particles=_AT_ONCE)
 
 
 def _decays(model: Model) -> Float[np.ndarray, " dim"]:
@@ -158,9 +171,11 @@ def train(
         n_jobs: 1 to train the two halves of the groups in turn, more to train them at once.
     """
     rate, decay = recipe.learning_rate, recipe.weight_decay
-    recipe = recipe._replace(learning_rate=1.0, weight_decay=0.0)  # one program for all of them
+    whole = recipe._replace(learning_rate=1.0, weight_decay=0.0)  # one program for all of them
+    recipe = whole._replace(num_centers=0)
     algorithm = build(recipe)
     rows = len(inputs)
+    given = (inputs, targets)
     size = padded_size(rows)
     inputs, targets = (
         np.concatenate([a, np.repeat(a[-1:], size - rows, axis=0)]) for a in (inputs, targets)
@@ -222,9 +237,49 @@ def train(
             raise KeyboardInterrupt  # there is nothing to keep
         with interrupts.computing():
             snapshots.append(_posterior(algorithm, parts))
-            stacked = stack(algorithm.model, recipe, snapshots, data, folds)
+            if whole.num_centers:
+                machines = kernel_view(whole, *given, folds, len(snapshots))
+                snapshots = [with_machines(*pair) for pair in zip(snapshots, machines, strict=True)]
+            stacked = stack(build(whole).model, whole, snapshots, data, folds)
     all_losses = np.concatenate(losses) if losses else np.zeros(0)
     return Trained(stacked, all_losses, interrupts.noted)
+
+
+def with_machines(posterior: Posterior, machines: dict[str, Any]) -> Posterior:
+    """The posterior of the networks, and behind it a group for each kernel machine.
+
+    Args:
+        posterior: That of the groups that were trained.
+        machines: From `kernel_view`.
+    """
+    count = len(machines["switch"])
+
+    def more(leaf: Array) -> Array:
+        return jnp.concatenate([leaf, leaf[-count:]])  # what the switch leaves out
+
+    psi, particles = jax.tree.map(more, (posterior.psi, posterior.particles))
+    groups = len(particles.log_weights)
+    network = dict(psi.network)
+    for name, leaf in machines.items():
+        before = np.zeros((groups - count, *leaf.shape[1:]), np.float32)
+        network[f"kernel/{name}"] = jnp.asarray(np.concatenate([before, leaf]))
+    psi = psi._replace(network=dict(sorted(network.items())))
+    log_weights = particles.log_weights + np.float32(np.log((groups - count) / groups))
+    return Posterior(psi, particles._replace(log_weights=log_weights))
+
+
+def without_machines(recipe: Recipe, posterior: Posterior) -> tuple[Recipe, Posterior]:
+    """The recipe and the posterior of the groups that can be trained on.
+
+    Args:
+        recipe: What was trained.
+        posterior: That of all groups.
+    """
+    kept = recipe.num_folds * recipe.num_trained_views
+    psi, (values, log_weights) = jax.tree.map(lambda leaf: leaf[:kept], posterior)
+    network = {name: leaf for name, leaf in psi.network.items() if not name.startswith("kernel/")}
+    particles = Particles(values, log_weights - jax.nn.logsumexp(log_weights))
+    return recipe._replace(num_centers=0), Posterior(psi._replace(network=network), particles)
 
 
 def _afforded(

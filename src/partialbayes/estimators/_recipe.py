@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from partialbayes.model._batch import padded_size
+
 _SMALL, _LARGE = 1000, 3000  # rows
+_FEWEST_ROWS, _MOST_CELLS = 40, 100_000  # of a table with kernel machines
 MOST_WAVES = 480  # periodic features of all columns together; wide tables get fewer each
 
 
@@ -17,7 +20,8 @@ class Recipe(NamedTuple):
         sizes: Columns, hidden widths, outputs (classes, or twice the targets).
         is_classifier: Whether targets are classes.
         numeric: The columns with periodic features, and bins.
-        num_bins: Of each of them, in the second view; 0 if there is but one view.
+        num_bins: Of each of them, in a view of their own; 0 for no such view.
+        num_centers: Of the kernel machines, the last view; 0 for no such view.
         num_particles: M, members of a group.
         num_folds: K.
         learning_rate: Highest rate of Adam.
@@ -28,15 +32,21 @@ class Recipe(NamedTuple):
     is_classifier: bool
     numeric: tuple[int, ...]
     num_bins: int
+    num_centers: int
     num_particles: int
     num_folds: int
     learning_rate: float
     weight_decay: float
 
     @property
-    def num_views(self) -> int:
-        """One, or two where there are bins."""
+    def num_trained_views(self) -> int:
+        """One, or two where there are bins: the views that are networks."""
         return 2 if self.num_bins else 1
+
+    @property
+    def num_views(self) -> int:
+        """The views that are networks, and the kernel machines if there are any."""
+        return self.num_trained_views + bool(self.num_centers)
 
     @property
     def num_groups(self) -> int:
@@ -107,6 +117,16 @@ def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
     most, of_all = (64, 384) if rows >= _LARGE else (16, 192)
     bins = min(most, rows // (20 if is_classifier else 60), of_all // columns) if columns else 0
     return bins if bins > 2 else 0
+
+
+def centers_for(rows: int, columns: int, effort: str | float, is_classifier: bool) -> int:
+    """Centers of the kernel machines, one for each row of a small table, padded; 0 for a large one.
+
+    Classes take longer, so that tables of classes must be smaller.
+    """
+    most = _SMALL if is_classifier else 2 * _SMALL
+    is_small = _FEWEST_ROWS <= rows < most and rows * columns <= _MOST_CELLS
+    return padded_size(rows) if is_small and effort != "fast" else 0
 
 
 def members_for(rows: int, num_bins: int, is_classifier: bool) -> int:

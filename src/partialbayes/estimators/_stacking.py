@@ -88,13 +88,17 @@ def of_one_fold(posterior: Posterior) -> Posterior:
 
 
 def _times(posterior: Posterior, factor: float) -> Posterior:
-    """The posterior with all scales, or the temperature, times a factor."""
+    """The posterior with the scales, or the temperatures, of its networks times a factor.
+
+    Those of kernel machines stay: the machines of different folds differ little.
+    """
+    is_network = 1.0 - posterior.psi.network.get("kernel/switch", np.float32(0.0))
     of_group = dict(posterior.psi.likelihood["calibration"])
     for name in ("log_temperature", "log_factor"):
         if name in of_group:
-            of_group[name] = of_group[name] + np.float32(np.log(factor))
+            of_group[name] = of_group[name] + np.float32(np.log(factor)) * is_network
     if "floor" in of_group:
-        of_group["floor"] = of_group["floor"] * np.float32(factor)
+        of_group["floor"] = of_group["floor"] * np.float32(factor) ** is_network
     likelihood = {**posterior.psi.likelihood, "calibration": of_group}
     return posterior._replace(psi=posterior.psi._replace(likelihood=likelihood))
 

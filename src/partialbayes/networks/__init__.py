@@ -7,6 +7,7 @@ from partialbayes.networks._bfloat16 import bfloat16_matmuls
 from partialbayes.networks._equinox import from_equinox
 from partialbayes.networks._factors import low_rank, rank_one
 from partialbayes.networks._keras import from_keras
+from partialbayes.networks._kernel_machine import with_kernel_machine
 from partialbayes.networks._layout import with_layout
 from partialbayes.networks._linen import from_linen
 from partialbayes.networks._mlp import mlp
@@ -31,5 +32,6 @@ __all__ = [
     "rank_one",
     "subspace",
     "table_mlp",
+    "with_kernel_machine",
     "with_layout",
 ]
