@@ -67,6 +67,48 @@ def _in(file: str, *bugs: tuple[str, ...]) -> list[Mutation]:
 
 MUTATIONS = [
     *_in(
+        "estimators/_kernel_view.py",
+        (
+            "kernel-learned-from-all-folds",
+            "rows = np.flatnonzero((folds.of_row % num_parts != part) | (folds.of_row < 0))",
+            "rows = np.flatnonzero((folds.of_row % num_parts != part) | True)",
+            "estimators/test_kernel_view.py",
+        ),
+        (
+            "machine-that-saw-its-fold",
+            "rows = kernels[fold % num_parts], np.flatnonzero(~held_out)",
+            "rows = kernels[fold % num_parts], np.flatnonzero(held_out | ~held_out)",
+            "estimators/test_kernel_view.py",
+        ),
+        (
+            "evidence-without-the-determinant-of-outputs",
+            "slope = 0.5 * (outputs * inverse - weights @ weights.T)",
+            "slope = 0.5 * (inverse - 2.0 * weights @ weights.T)",
+            "estimators/test_kernel_view.py",
+        ),
+        (
+            "logits-without-the-size-of-the-prior",
+            "matrix = size * self.matrix\n",
+            "matrix = 1.0 * self.matrix\n",
+            "estimators/test_kernel_view.py",
+        ),
+        (
+            "spread-of-the-fit-for-rows-left-out",
+            "np.diag(inverse) ** -0.5",
+            "np.diag(inverse) ** 0.5",
+            "estimators/test_kernel_view.py",
+        ),
+    ),
+    *_in(
+        "networks/_kernel_machine.py",
+        (
+            "kernel-of-plain-columns",
+            "state, scales = draw_in(inputs), kernel",
+            "state, scales = inputs, kernel",
+            "estimators/test_kernel_view.py",
+        ),
+    ),
+    *_in(
         "weights.py",
         (
             "weights-not-normalized",
