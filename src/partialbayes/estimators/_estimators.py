@@ -1,4 +1,4 @@
-"""scikit-learn's face of the library: a table in, calibrated predictions out."""
+"""The estimators for scikit-learn: tables in, calibrated predictions out."""
 
 from __future__ import annotations
 
@@ -19,55 +19,57 @@ from partialbayes.prediction._conformal import Spread, centered_intervals, class
 
 
 class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
-    """Regression on a table, with intervals that know what they do not know.
+    """Regress on a table, with a calibrated predictive distribution for each row.
 
-    By default groups of small networks are cross-fitted: each group leaves out one fold of the rows, so
-    that every row is predicted by networks that have not seen it (``oof_predictive_``). Their noise has
-    heavy tails, depends on the row, and is corrected on these predictions; the mixture of all groups
-    predicts. X is an array, or a data frame (or dictionary of columns) with categories, booleans, dates
-    and gaps: what its columns are is learned from the training rows and kept in ``schema_``.
+    By default, groups of small networks are cross-fitted. Each group leaves out one fold of the rows, so
+    every row is predicted by members that have not seen it (``oof_predictive_``). Small tables also get
+    a Gaussian process for each fold. The out-of-fold predictions set the noise and the weight of each
+    group, and the mixture of all groups predicts.
+
+    X is an array, a data frame or a dictionary of columns, with numbers, categories, booleans, dates and
+    gaps. The estimator learns from the training rows what the columns are (``schema_``).
 
     Args:
-        hidden_layer_sizes: Widths of the hidden layers; (128, 128) by default, (50, 50) by another
-            method than "crossfit".
-        method: How to train: "crossfit", a name that ``partialbayes methods`` lists, such as "ohsmc" or
-            "map_estimate+nuts"; or a function from the model to an algorithm.
-        effort: How much "crossfit" does: "fast", "default" or "best" set steps and folds by the size of
-            the table, unless they are set here; or seconds to spend on it, compilation apart.
-        stochastic: Which weights are random, for the other methods: "last" (layer, the default),
-            "first", "biases", "all", or any selection of the library (a glob such as
-            ``"layers/1/**"``, a `Subset`, a predicate).
-        num_particles: Samples of the random weights: members of each group (2, or 4 on small tables),
-            200 by another method.
-        n_folds: How many folds "crossfit" divides the rows into: 8 by default, 16 where rows are few.
-        max_iter: How often to go through the rows; by ``effort`` by default, and as often as makes 2000
-            steps by another method.
-        batch_size: Rows in a step, of each member: 16, or 32 on large tables and by another method.
-        learning_rate: Of Adam; 0.005 by default, 0.01 by another method.
-        weight_decay: By "crossfit" a decoupled decay of the shared weights, 0.01. By another method the
-            precision of a normal prior on the weights that are not random: by default the number of
+        hidden_layer_sizes: Widths of the hidden layers. The default is (128, 128), or (50, 50) for other
+            methods than "crossfit".
+        method: How to train: "crossfit"; a name that ``partialbayes methods`` lists, such as "ohsmc" or
+            "map_estimate+nuts"; or a function from a model to an algorithm.
+        effort: How much work "crossfit" does. "fast", "default" and "best" set the steps and folds that
+            you leave open, by the size of the table. A number is a budget in seconds, without
+            compilation.
+        stochastic: Which weights are random, for other methods than "crossfit": "last" (the default),
+            "first", "biases", "all", or any selection such as the glob ``"layers/1/**"``.
+        num_particles: Number of samples of the random weights. The default is 2 or 4 members in each
+            group, or 200 for other methods.
+        n_folds: Number of folds of "crossfit". The default is 8, or 16 for small tables.
+        max_iter: Number of passes through the rows. By default ``effort`` decides, and other methods
+            take 2000 steps.
+        batch_size: Number of rows in a step, for each member. The default is 16, or 32 for large tables
+            and other methods.
+        learning_rate: Learning rate of Adam. The default is 0.005, or 0.01 for other methods.
+        weight_decay: Decoupled decay of the shared weights; 0.01 by default. For other methods, the
+            precision of a normal prior on the weights that are not random; by default the number of
             columns, at most 10.
-        log_targets: Whether to train on the logarithms of the targets: for positive ones that spread
-            over magnitudes, such as prices. All predictions stay in the targets' own units. None lets
-            "crossfit" choose by the out-of-fold density of a short run, where targets are positive and
-            skewed; another method takes it for False.
-        validation_fraction: By another method: share of the rows held out to stop early; 0 for none.
-        n_iter_no_change: By another method: epochs without a better score on those rows before training
-            stops; None for never.
-        window_size: Rows that `partial_fit` remembers.
-        n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
-        random_state: Seed.
-        n_jobs: 1 to train the two halves of the groups of "crossfit" one after the other; by default,
-            and with any other number, they train at once on two cores. The results are the same.
+        log_targets: Whether to train on the logarithms of the targets. Predictions stay in original
+            units. None lets "crossfit" choose by the out-of-fold density of a short run, if the targets
+            are positive and skewed; other methods take it for False.
+        validation_fraction: Share of the rows that other methods hold out to stop early; 0 for none.
+        n_iter_no_change: Number of epochs without a better held-out score after which other methods
+            stop; None for never.
+        window_size: Number of rows that `partial_fit` remembers.
+        n_replays: Number of steps on remembered rows in each `partial_fit`. Fewer are cheaper and learn
+            more slowly.
+        random_state: Seed of the random numbers.
+        n_jobs: Number of cores for "crossfit": 1, or 2 for any other value. Results are the same.
         verbose: Whether to show a progress bar.
 
     Attributes:
-        oof_predictive_: Predictions of the training rows, each by members that did not see it: mean,
-            std, quantile, interval, cdf, log_density. None where there were too few rows for two folds.
-        oof_score_: R² of these means.
-        posterior_: The posterior; ``predictive`` gives predictions as the library has them.
-        model_: The model it is of.
-        history_: Losses by step; ``validation_nlpd`` is that of the rows out of fold.
+        oof_predictive_: Predictive distribution of the training rows, each by members that did not see
+            it; None if there were too few rows for folds.
+        oof_score_: R² of the out-of-fold means.
+        posterior_: Posterior of the network's weights.
+        model_: Model that the posterior belongs to.
+        history_: Losses by step; ``validation_nlpd`` is that of the out-of-fold rows.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -93,12 +95,14 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
 
         Args:
             X: An array, or a table of columns.
-            y: Targets, numbers; a column for each where there are several.
-            sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
-            groups: Rows with the same label stay in one fold; rows with equal inputs and targets do so
-                anyway.
-            run: That of `partialbayes.fit`.
-            schema: What is known of the columns; learned by default.
+            y: Numbers; several targets have one column each.
+            sample_weight: Weight of each row; 0 leaves it out, and 2 counts it twice.
+            groups: A label for each row; rows with the same label stay in one fold, as equal rows do.
+            run: Callbacks, progress and Ctrl-C, as for `partialbayes.fit`.
+            schema: What the columns are; learned from the table by default.
+
+        Returns:
+            The fitted estimator.
         """
         require_settings(self)
         with lock_of(self):
@@ -114,14 +118,18 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         return float(r2_score(targets.reshape(mean.shape)[known], mean[known]))
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
-        """Go on with new rows, in time that does not depend on how many were seen before.
+        """Continue training with new rows, in a time that does not depend on the rows seen before.
 
-        Threads take turns. Rows that would leave the posterior NaN or infinite are refused; it is kept.
+        Threads take turns. Rows that would make the posterior NaN or infinite are refused, and the
+        posterior is kept.
 
         Args:
-            X: New rows; the first set the scales of inputs and targets, so let them be some tens.
-            y: Their targets.
-            sample_weight: How often each row counts; a fraction is the probability of once more.
+            X: New rows. The first call sets the scales of inputs and targets: pass some tens of rows.
+            y: Targets of the rows.
+            sample_weight: Number of times each row counts; a fraction is the probability of once more.
+
+        Returns:
+            The estimator.
         """
         require_settings(self)
         with lock_of(self):
@@ -130,13 +138,16 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
             return self._partial_fit(X, np.asarray(y, float), weights_of(sample_weight, X), first)
 
     def predict(self, X: Any, return_std: bool = False, quantiles: Any = None) -> Any:  # noqa: N803
-        """Predictive means, their standard deviations if asked for, or quantiles.
+        """Predict the mean of each row, with its standard deviation or quantiles if asked for.
 
         Args:
             X: Rows.
-            return_std: Whether to return ``(means, standard deviations)``.
-            quantiles: Levels; what `predict_quantiles` gives is returned instead. For a `Pipeline`,
-                which passes arguments on to ``predict`` alone.
+            return_std: Whether to return standard deviations, too.
+            quantiles: Levels of quantiles to return instead, as by `predict_quantiles`. A `Pipeline`
+                passes arguments to ``predict`` only.
+
+        Returns:
+            Means; or ``(means, standard deviations)``; or quantiles, one column per level.
         """
         if quantiles is not None:
             return self.predict_quantiles(X, quantiles)
@@ -145,11 +156,14 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         return (mean, np.asarray(predictive.std, float)) if return_std else mean
 
     def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.5, 0.95)) -> Any:  # noqa: N803
-        """Quantiles of the targets, one column per level.
+        """Predict quantiles of the target of each row.
 
         Args:
             X: Rows.
-            levels: Between 0 and 1.
+            levels: Levels between 0 and 1.
+
+        Returns:
+            Quantiles, one column per level.
         """
         quantiles = self.predictive(X).quantile(np.atleast_1d(levels))
         return np.moveaxis(np.asarray(quantiles, float), 0, -1)
@@ -160,16 +174,18 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         coverage: float = 0.9,
         method: str = "bayesian",
     ) -> tuple[Any, Any]:
-        """Lower and upper ends of intervals that hold the target with this probability.
+        """Predict an interval that contains the target of each row with a given probability.
 
         Args:
             X: Rows.
-            coverage: Between 0 and 1.
-            method: "bayesian" for the central interval of the predictive distribution; "conformal" for
-                one by the out-of-fold errors in units of the predicted standard deviation, whatever
-                their distribution, which holds at least 1 − 2 (1 − coverage) of new rows by theory
-                (CV+); "centered" for a narrower one around the mean, by the same errors, with a coverage
-                nearer to the one asked for and no theorem.
+            coverage: Probability between 0 and 1.
+            method: "bayesian" for the central interval of the predictive distribution. "conformal" for
+                an interval from the out-of-fold errors (CV+), which covers at least
+                1 − 2 (1 − coverage) for any distribution of the errors. "centered" for a narrower one
+                from the same errors, whose coverage is closer to the given one but has no guarantee.
+
+        Returns:
+            Lower and upper ends.
         """
         if method in ("conformal", "centered"):
             conformity = self._require_conformity()
@@ -188,36 +204,16 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
 
 
 class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
-    """Classification of a table's rows, with calibrated probabilities; labels may be anything.
+    """Classify the rows of a table, with calibrated probabilities; labels may be of any type.
 
-    X is what `PartialBNNRegressor` takes.
-
-    Args:
-        hidden_layer_sizes: As for `PartialBNNRegressor`, like all the others.
-        method: How to train.
-        effort: How long "crossfit" trains.
-        stochastic: Which weights are random, for the other methods.
-        num_particles: Samples of the random weights.
-        n_folds: How many folds "crossfit" divides the rows into.
-        max_iter: How often to go through the rows.
-        batch_size: Rows in a step.
-        learning_rate: Of Adam; 0.002 by default, 0.003 by another method than "crossfit".
-        weight_decay: By "crossfit" a decoupled decay, 0.01; by another method the precision of a normal
-            prior on the weights that are not random, 1 by default.
-        log_targets: For `PartialBNNRegressor` alone.
-        validation_fraction: By another method: share of the rows held out to stop early; 0 for none.
-        n_iter_no_change: By another method: epochs without a better score on those rows before training
-            stops; None for never.
-        window_size: Rows that `partial_fit` remembers.
-        n_replays: Steps on remembered rows in each `partial_fit`; fewer are cheaper and learn slower.
-        random_state: Seed.
-        n_jobs: 1 to use one core.
-        verbose: Whether to show a progress bar.
+    `PartialBNNRegressor` documents X and all arguments. The learning rate is 0.002 by default, or 0.003
+    for other methods than "crossfit", whose weight decay is 1. ``log_targets`` is unused.
 
     Attributes:
-        classes_: The labels.
-        oof_predictive_: As for `PartialBNNRegressor`; ``probabilities`` are those of the classes.
-        oof_score_: Accuracy of these predictions.
+        classes_: The labels, sorted.
+        oof_predictive_: Predictive distribution of the training rows, each by members that did not see
+            it; its ``probabilities`` are those of the classes.
+        oof_score_: Accuracy of the out-of-fold predictions.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -249,11 +245,13 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         Args:
             X: An array, or a table of columns.
             y: Labels of any kind.
-            sample_weight: How much each row counts; 0 leaves it out, 2 is as good as twice.
-            groups: Rows with the same label stay in one fold; rows with equal inputs and targets do so
-                anyway.
-            run: That of `partialbayes.fit`.
-            schema: What is known of the columns; learned by default.
+            sample_weight: Weight of each row; 0 leaves it out, and 2 counts it twice.
+            groups: A label for each row; rows with the same label stay in one fold, as equal rows do.
+            run: Callbacks, progress and Ctrl-C, as for `partialbayes.fit`.
+            schema: What the columns are; learned from the table by default.
+
+        Returns:
+            The fitted estimator.
         """
         require_settings(self)
         with lock_of(self):
@@ -276,15 +274,19 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         classes: Any = None,
         sample_weight: Any = None,
     ) -> Any:
-        """Go on with new rows, in time that does not depend on how many were seen before.
+        """Continue training with new rows, in a time that does not depend on the rows seen before.
+
+        Threads take turns. Rows that would make the posterior NaN or infinite are refused, and the
+        posterior is kept.
 
         Args:
-            X: New rows; the first set the scales of the inputs, so let them be some tens at least.
-            y: Their labels.
-            classes: All labels there will be; needed at the first call unless `fit` came before.
-            sample_weight: How often each row counts; a fraction is the probability of once more.
+            X: New rows. The first call sets the scales of the inputs: pass some tens of rows.
+            y: Labels of the rows.
+            classes: All labels that can occur; required at the first call unless `fit` came before.
+            sample_weight: Number of times each row counts; a fraction is the probability of once more.
 
-        Threads take turns. Rows that would leave the posterior NaN or infinite are refused; it is kept.
+        Returns:
+            The estimator.
         """
         require_settings(self)
         with lock_of(self):
@@ -321,25 +323,39 @@ class PartialBNNClassifier(ClassifierMixin, PartialBNN):  # type: ignore[misc]
         return ("bernoulli", 1) if count == 2 else ("categorical", count)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "row class"]:  # noqa: N803
-        """Probability of each class, in the order of ``classes_``."""
+        """Predict the probability of each class.
+
+        Args:
+            X: Rows.
+
+        Returns:
+            One column per class, in the order of ``classes_``.
+        """
         probabilities = np.asarray(self.predictive(X).probabilities, float)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
-        """The most probable class of each row."""
+        """Predict the most probable class of each row.
+
+        Args:
+            X: Rows.
+
+        Returns:
+            One label per row.
+        """
         probabilities = self.predict_proba(X)
         return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Bool[np.ndarray, "row class"]:  # noqa: N803
-        """Which classes are in a set that holds the label with this probability (conformal, CV+).
+        """Predict a set of classes that contains the label with a given probability (conformal, CV+).
 
         Args:
             X: Rows.
-            coverage: Between 0 and 1.
+            coverage: Probability between 0 and 1.
 
         Returns:
-            One row for each of X, one column for each of ``classes_``; a set may be empty, where no
-            class is as probable as that of most training rows.
+            True for each class in the set of a row, in the order of ``classes_``. A set may be empty, if
+            no class is as probable as that of most training rows.
         """
         conformity = self._require_conformity()
         probabilities, _ = self._of_folds(X)
