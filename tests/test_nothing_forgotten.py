@@ -112,7 +112,7 @@ IN_ONE_VOICE = [
     *("kernels/_[!tw]*.py", "feynman_kac/_[!g]*.py", "algorithms/_[!o]*.py", "metrics/_[!o]*.py"),
     *(f"{room}/*.py" for room in ("_utils", "parallel", "priors", "subsets", "plots", "likelihoods")),
     *(f"{room}/*.py" for room in ("samplers", "_engine", "training", "reporting", "prediction")),
-    *("model/*.py", "analysis/*.py", "io/*.py", "networks/_[!t]*.py", "networks/_torch.py"),
+    *("model/*.py", "analysis/*.py", "io/*.py", "cli/*.py", "networks/_[!t]*.py", "networks/_torch.py"),
 ]
 NOUN_FIRST = r"(The|A|An|What|How|Whether|Of|Those|One|So) "
 FRAGMENT = r" +\*{0,2}\w+: (Of|As in|As for|The same)\b.*"

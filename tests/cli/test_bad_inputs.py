@@ -212,7 +212,7 @@ OF_OTHERS = {
     ),
     "the training table is gone": (
         ["report", "model", "--out", "never.html"],
-        "is not there any more; name a table to score on",
+        "no longer exists; name a table to score on",
     ),
     "no unfinished run but one there is": (
         ["fit", "good.csv", "--target", "y", "--out", "half"],
