@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from partialbayes._utils import recipes
 from partialbayes.errors import CheckpointError
+from partialbayes.io._pytree_file import named_leaves
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.results import Departure, History
 from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PRNGKey
@@ -49,7 +50,7 @@ def require_weights(
         raise CheckpointError(
             f"the network of {folder} cannot be rebuilt: {type(error).__name__}: {error}"
         ) from error
-    own = {name: leaf.shape for name, leaf in _named(shapes)}
+    own = {name: leaf.shape for name, leaf in named_leaves(shapes)}
     for path, chosen in masks.items():
         if path not in own:
             raise CheckpointError(
@@ -80,7 +81,7 @@ def is_reordered(network: Network, model: Model) -> bool:
     ]
     sorted_paths = [leaf.path for leaf in random]
     shapes = jax.eval_shape(network.init, jax.random.key(0))
-    flattened = [path for path, _ in _named(shapes) if path in set(sorted_paths)]
+    flattened = [path for path, _ in named_leaves(shapes) if path in set(sorted_paths)]
     return sorted_paths[: len(flattened)] != flattened or any(
         leaf.axes != tuple(range(len(leaf.shape))) for leaf in random
     )
@@ -93,10 +94,8 @@ def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any])
 
     def init(key: PRNGKey) -> PyTree:
         params = network.init(key)
-        with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
         values = []
-        for path, leaf in with_paths:
-            name = _name(path)
+        for name, leaf in named_leaves(params):
             value = leaf
             if name in frozen and name not in masks:
                 value = jnp.asarray(frozen[name])
@@ -105,7 +104,7 @@ def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any])
                 value = jnp.ravel(leaf).at[places].set(frozen[name]).reshape(leaf.shape)
             values.append(value)
         # Flattening sorts dictionaries, but layers are counted in the network's own order.
-        return _like(params, jax.tree.unflatten(treedef, values))
+        return _like(params, jax.tree.unflatten(jax.tree.structure(params), values))
 
     return network._replace(init=init)
 
@@ -125,7 +124,7 @@ def posterior_of(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterio
     _require_cloud(folder, particles)
     members = particles.log_weights.shape[:-1]
     like = jax.eval_shape(lambda key: model.init(key).psi, jax.random.key(0))
-    named = {f"psi/{name}": leaf for name, leaf in _named(like)}
+    named = {f"psi/{name}": leaf for name, leaf in named_leaves(like)}
     saved = {name: array for name, array in arrays.items() if name.startswith("psi/")}
     for name in [*named, *saved]:
         weight = name.removeprefix("psi/").removeprefix("network/")
@@ -224,12 +223,3 @@ def target_scale_of(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:
 def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     start = prefix + "/"
     return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _named(tree: PyTree) -> list[tuple[str, Any]]:
-    with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(_name(path), leaf) for path, leaf in with_paths]
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -41,7 +41,7 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
     from safetensors.numpy import save
 
     path = Path(path)
-    leaves = [(name, _key_data(leaf)) for name, leaf in _named_leaves(tree)]
+    leaves = [(name, _key_data(leaf)) for name, leaf in named_leaves(tree)]
     arrays = {name: to_numpy(leaf) for name, leaf in leaves}
     if any(is_shared(leaf) for _, leaf in leaves) and jax.process_index() > 0:
         return  # all processes took part in gathering; process 0 writes
@@ -83,7 +83,7 @@ def load_tree(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
 def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
     """Arrange the arrays of a file as a pytree of a known structure; see `load_tree`."""
     arrays, leaves = dict(arrays), []
-    for name, leaf in _named_leaves(like):
+    for name, leaf in named_leaves(like):
         if name not in arrays:
             raise CheckpointError(
                 f"{path} holds no {name!r}: it was written by another algorithm, network or subset."
@@ -141,11 +141,12 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def fingerprint(tree: PyTree) -> str:
     """Return a short digest of the values in a pytree, to recognize a data set."""
-    named = {name: to_numpy(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
+    named = {name: to_numpy(_key_data(leaf)) for name, leaf in named_leaves(tree)}
     return _checksum(named)[:16]
 
 
-def _named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """Return the path and the value of each leaf."""
     with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in with_paths]
 

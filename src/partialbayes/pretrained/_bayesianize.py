@@ -28,6 +28,7 @@ from partialbayes._utils.checks import (
 )
 from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
+from partialbayes.io._pytree_file import named_leaves
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import auroc
 from partialbayes.model._batch import as_batch
@@ -245,8 +246,7 @@ def _random_part(
 def _has_head(network: Network) -> bool:
     """Return whether "head" is the path of a weight."""
     params = jax.eval_shape(network.init, jax.random.key(0))
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return any(jax.tree_util.keystr(path, simple=True, separator="/") == "head" for path, _ in leaves)
+    return any(name == "head" for name, _ in named_leaves(params))
 
 
 def _default_sampler(head: Model, start: Posterior, features: Sequence[Any]) -> Sampler:
