@@ -430,7 +430,7 @@ def _io_cases() -> list[Case]:
         "weights of 4": (lambda: pb.save(FOLDER / "new", MODEL, heavy), "sum to 4"),
         "notes that are no JSON": (
             lambda: pb.save(FOLDER / "new", MODEL, given, metadata={"when": object()}),
-            "metadata must be something that JSON",
+            "metadata must contain only JSON",
         ),
         "loading nothing": (lambda: pb.load(FOLDER / "absent"), "does not exist"),
         "loading an empty folder": (lambda: pb.load(FOLDER / "empty"), "is not a saved model"),
