@@ -417,7 +417,7 @@ def _io_cases() -> list[Case]:
     heavy = given._replace(particles=given.particles._replace(log_weights=jnp.zeros(4)))
     scale = pb.prediction.TargetScale(1e9, 1.0)
     acts: dict[str, tuple[Callable[[], Any], str]] = {
-        "over a model": (lambda: pb.save(FOLDER / "model", MODEL, given), "there is something at"),
+        "over a model": (lambda: pb.save(FOLDER / "model", MODEL, given), "exists already"),
         "over a thesis": (
             lambda: pb.save(FOLDER / "thesis", MODEL, given, overwrite=True),
             "is not a saved model",
@@ -426,11 +426,11 @@ def _io_cases() -> list[Case]:
         "below a file": (lambda: pb.save(FOLDER / "file" / "model", MODEL, given), "cannot be written"),
         "a network for a model": (lambda: pb.save(FOLDER / "new", NETWORK, given), "model must be"),
         "a fit for a posterior": (lambda: pb.save(FOLDER / "new", MODEL, MODEL), "posterior must be"),
-        "a posterior of NaN": (lambda: pb.save(FOLDER / "new", MODEL, broken), "NaN or infinite"),
+        "a posterior of NaN": (lambda: pb.save(FOLDER / "new", MODEL, broken), "NaN or infinity"),
         "weights of 4": (lambda: pb.save(FOLDER / "new", MODEL, heavy), "sum to 4"),
         "notes that are no JSON": (
             lambda: pb.save(FOLDER / "new", MODEL, given, metadata={"when": object()}),
-            "metadata must be something that JSON",
+            "metadata must contain only JSON",
         ),
         "loading nothing": (lambda: pb.load(FOLDER / "absent"), "does not exist"),
         "loading an empty folder": (lambda: pb.load(FOLDER / "empty"), "is not a saved model"),
@@ -444,7 +444,7 @@ def _io_cases() -> list[Case]:
             lambda: pb.io.load_predictor(FOLDER / "file"),
             "is not a predictor",
         ),
-        "a predictor that is absent": (lambda: pb.io.load_predictor(FOLDER / "no"), "not a whole pred"),
+        "a predictor that is absent": (lambda: pb.io.load_predictor(FOLDER / "no"), "missing, incomp"),
         "exporting below a file": (
             lambda: pb.export(FOLDER / "file" / "p", MODEL, given, X),
             "could not be written to",

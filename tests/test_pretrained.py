@@ -105,7 +105,7 @@ def test_one_call_compares_with_the_network_as_it_was_and_keeps_the_trunk():
         ({"data": (X, LABELS[:-1])}, "data has 120 rows of inputs, but its targets"),
         ({"validation": (X[:1], LABELS[:1])}, "validation has 1 row"),
         ({"data": (X[:2], LABELS[:2])}, "too few to hold some out"),
-        ({"data": (X, np.array(["no", "yes"])[LABELS])}, "data has targets of type <U3; give numbers"),
+        ({"data": (X, np.array(["no", "yes"])[LABELS])}, "data has targets of type <U3; pass numbers"),
         ({"stochastic": "tail"}, "stochastic"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_finished_run_whose_posterior_was_altered_is_refused(tmp_path, many):
     go_on()
     arrays, description = checkpoint.read_file(path)
     for ending, value, message in (
-        ("values", np.nan, "is NaN or infinite in places"),
+        ("values", np.nan, "contains NaN or infinity"),
         ("log_weights", np.inf, "weights that sum to inf"),
         ("log_weights", 0.0, r"weights that sum to [\d.]+, not to 1"),
     ):
@@ -184,7 +184,7 @@ def test_damaged_and_foreign_files(tmp_path):
     with loading(b"\x80\x04cos\nsystem\n(S'true'\ntR.") as caught:  # a pickle is just bytes
         checkpoint.load_tree(path, TREE)
     save_file({"a": np.ones(3)}, path)
-    with pytest.raises(pb.errors.CheckpointError, match="not one of partialbayes"):
+    with pytest.raises(pb.errors.CheckpointError, match="not one from partialbayes"):
         checkpoint.load_tree(path, TREE)
     save_file({"a": np.ones(3)}, path, {"format": "partialbayes", "version": "999"})
     with pytest.raises(pb.errors.CheckpointError, match="update partialbayes"):
@@ -203,7 +203,7 @@ def test_full_disk_leaves_the_last_checkpoint_intact(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(
-        pb.errors.CheckpointError, match=r"No space left on device.*is intact. Free some space"
+        pb.errors.CheckpointError, match=r"No space left on device.*is unchanged. Free some space"
     ):
         checkpoint.save_tree(path, TREE, {"step": 2})
     assert path.read_bytes() == before

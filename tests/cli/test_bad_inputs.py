@@ -170,7 +170,7 @@ OF_FIT = {
     ),
     "an Excel file that is none": ("x,y\n1,2\n", ["fit", "table.xlsx", *FIT[2:]], "table.xlsx"),
     "a place that cannot be": (GOOD, [*FIT[:-1], "file/model"], "file/model cannot be written"),
-    "a place that is taken": (GOOD, [*FIT[:-1], "model"], "there is something at model already"),
+    "a place that is taken": (GOOD, [*FIT[:-1], "model"], "model exists already"),
     "something else to overwrite": (
         GOOD,
         [*FIT[:-1], "kept", "--overwrite"],
@@ -212,7 +212,7 @@ OF_OTHERS = {
     ),
     "the training table is gone": (
         ["report", "model", "--out", "never.html"],
-        "is not there any more; name a table to score on",
+        "no longer exists; name a table to score on",
     ),
     "no unfinished run but one there is": (
         ["fit", "good.csv", "--target", "y", "--out", "half"],

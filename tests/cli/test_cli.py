@@ -106,7 +106,7 @@ def test_the_training_table_is_scored_out_of_fold(folder, capsys):
     data, out = str(folder / "houses.csv"), str(folder / "crossfit")
     settings = ["--max-iter", "3", "--n-folds", "3", "--hidden-layer-sizes", "8"]
     assert main(["fit", data, "--target", "price", "--out", out, *settings]) == 0
-    told = re.search(r"members that have not seen it: R² (\S+)\.\n", capsys.readouterr().out)[1]
+    told = re.search(r"members that have not seen them: R² (\S+)\.\n", capsys.readouterr().out)[1]
     assert main(["evaluate", out, data, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rows"], found["rows_are"]) == (160, "out of fold")

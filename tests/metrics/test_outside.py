@@ -67,7 +67,7 @@ def test_combined_adds_the_logarithms_of_tail_probabilities():
     found = strangeness(np.array([2.0, 9.0, -9.0]), np.array([15.0, -1.0, 99.0]))
     wanted = -np.log([[3 / 4, 1 / 4, 1.0], [3 / 5, 1.0, 1 / 5]]).sum(0)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    with pytest.raises(ValueError, match="1 uncertainties are given, where 2"):
+    with pytest.raises(ValueError, match="1 uncertainties are given, but 2"):
         strangeness(np.ones(2))
     with pytest.raises(ValueError, match="known is empty"):
         pb.metrics.combined()

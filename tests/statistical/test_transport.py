@@ -198,9 +198,7 @@ def test_langevin_holds_its_step_back_far_out():
 
 def test_too_few_particles_are_refused():
     for kernel in (pb.kernels.transport, pb.kernels.affine_langevin):
-        with pytest.raises(
-            ValueError, match="3 particles do not have a full covariance in 3 dimensions"
-        ):
+        with pytest.raises(ValueError, match="3 particles have no full covariance in 3 dimensions"):
             one_step(kernel("full"), jnp.ones((3, 3)), None)
         with pytest.raises(ValueError, match="one particle has none"):
             one_step(kernel(), jnp.ones((1, 3)), None)

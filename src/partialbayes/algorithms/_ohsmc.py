@@ -1,29 +1,30 @@
-"""Open-horizon sequential Monte Carlo (Algorithm 3 of the paper), and the same without weights.
+"""Open-horizon sequential Monte Carlo (Algorithm 3 of the paper), and a variant without weights.
 
-Particles persist from batch to batch. With a kernel that does not use the batch, on each batch:
+Particles persist from batch to batch. If the kernel does not use the batch, a step is:
 
-    resample    φ ← resampled φ, w ← 1/J, where asked for
+    resample    φ ← resampled φ, w ← 1/J, if ``resample`` decides so
     move        φ_j ~ h(· | φ_j)
     reweight    w_j ∝ w_j p(batch | φ_j; ψ)
     ascend      ψ ← optimizer(ψ, (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ))
 
-A kernel that takes the batch in by itself (`transport`, `affine_langevin`) has used it; to weight by it
-again would count it twice. The particles stay equally weighted, nothing is resampled, and one forward
-and one backward pass at the particles φ *before* the move give all gradients:
+Some kernels (`transport`, `affine_langevin`) update the particles with the batch. Weighting them with it
+again would count it twice. The particles then stay equally weighted, nothing is resampled, and one
+forward and one backward pass at the particles *before* the move give all gradients:
 
     ascend      ψ ← optimizer(ψ, (N/M) Σ_j v_j ∇_ψ log p(batch | φ_j; ψ)),  v_j ∝ p(batch | φ_j; ψ)^α
-    move        φ_j ← the kernel's, by the ∇_φ log p(batch | φ_j; ψ) of the same pass
+    move        φ_j ← kernel(φ_j, ∇_φ log p(batch | φ_j; ψ)), with the gradient of the same pass
 
-The exponent α makes up for what the cloud has forgotten of this batch since it last saw it. Let r be the
-kernel's rate times M/N: a batch enters with weight r N/M and fades by 1 − r per step. Over epochs of
-shuffled batches its weight in the cloud just before it comes again is, on average,
+The exponent α replaces what the cloud has forgotten of this batch since the last epoch. Let r be the
+kernel's rate times M/N. A batch enters with weight r N/M and fades by 1 − r per step. With shuffled
+batches, its weight in the cloud just before its next visit is, on average,
 
     (r N/M) Σ_{k≥1} E[(1 − r)^{k K + a − b − 1}] = (1 − (1 − r)^K) / (r K),    K = N/M,
 
-a and b its places in two epochs, where the posterior has 1. α is the rest: e⁻¹ for `transport` and small
-batches, 0 for a batch of all the rows. Without it ψ would learn as if the batch were half unseen (too
-large a noise, by some d/N), and at the particles after the move as if it were there one and a half times
-(too small a noise). α is lowered where the weights v would fall below half of their effective number.
+where a and b are its positions in two epochs. In the posterior its weight is 1. α is the difference:
+e⁻¹ for `transport` and small batches, 0 if the batch holds all rows. Without α, ψ would learn as if the
+batch were half unseen, and the noise would be too large by about d/N. At the particles after the move it
+would learn as if the batch counted one and a half times, and the noise would be too small. α is lowered
+if the effective number of the weights v would fall below J/2.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from partialbayes.types import (
 )
 from partialbayes.weights import effective_sample_size, reweight, uniform_log_weights
 
-_LARGEST_FULL = 300  # random weights whose covariance is followed by default
+_LARGEST_FULL = 300  # random weights whose full covariance is tracked by default
 _LEAST_ESS = 0.5
 
 
@@ -82,28 +83,31 @@ def ohsmc(
     optimizer: optax.GradientTransformation | None = None,
     gradient_particles: int | None = None,
 ) -> Algorithm:
-    """Train ψ and sample φ together, one pass over the data at a time.
+    """Train ψ and sample φ together, batch by batch.
 
     Args:
-        model: What to train.
-        num_particles: J, the number of samples of φ. By default four for every random weight, and 100
-            at least; 200 where there are more than 300 weights, whose correlations are then not
-            followed; 1000 for a kernel that does not use the batch.
-        kernel: How particles move. `transport` by default; the paper's is `random_walk` (0.01).
-        resample: For kernels that do not use the batch, `stratified` at every step by default; see
-            `when_ess_below`.
-        optimizer: Any Optax transformation, for ψ; Adam at 0.01 by default.
-        gradient_particles: K, how many particles, drawn by weight, the gradient of ψ comes from;
-            all of them by default. The gradient stays unbiased and its backward pass costs K
-            particles instead of J. A kernel that uses the batch needs that pass for all of them.
+        model: The model to train.
+        num_particles: J, the number of samples of φ. Defaults to four per random weight, and at least
+            100. With more than 300 random weights it defaults to 200, and their correlations are not
+            tracked. For a kernel that does not use the batch it defaults to 1000.
+        kernel: The kernel that moves the particles. Defaults to `transport`; the paper uses
+            ``random_walk(0.01)``.
+        resample: The resampler, for kernels that do not use the batch. Defaults to `stratified` at every
+            step; see `when_ess_below`.
+        optimizer: An Optax transformation for ψ. Defaults to Adam with learning rate 0.01.
+        gradient_particles: K, the number of particles, drawn by weight, to estimate the gradient of ψ
+            from. Defaults to all of them. The gradient stays unbiased, and its backward pass costs K
+            particles instead of J. A kernel that uses the batch needs all of them.
+
+    Returns:
+        The algorithm, to pass to `fit`.
 
     Raises:
-        ValueError: ``num_particles`` or ``gradient_particles`` is not a whole number of at least
-            1, the kernel needs a prior that this one is not (normal, or with a variance), or it uses
-            the batch and ``gradient_particles`` is given.
+        ValueError: ``num_particles`` or ``gradient_particles`` is not a positive integer, the kernel
+            does not support this prior, or it uses the batch and ``gradient_particles`` is given.
 
     Warns:
-        FewParticlesWarning: The kernel needs more particles for so many random weights.
+        FewParticlesWarning: The kernel needs more particles for this number of random weights.
 
     Example:
         >>> import partialbayes as pb
@@ -122,9 +126,9 @@ def ohsmc(
         require_positive_int("gradient_particles", gradient_particles, "or None for all of them.")
         if kernel.batch_rate:
             raise ValueError(
-                "gradient_particles must be None with a kernel that uses the batch: it needs the "
-                "backward pass for every particle, and the gradient of ψ comes with it. Use fewer "
-                "num_particles, or a kernel such as random_walk."
+                "gradient_particles must be None with a kernel that uses the batch, because it needs "
+                "the backward pass for every particle. Use fewer num_particles, or a kernel such as "
+                "random_walk."
             )
     optimizer = default_optimizer(optimizer)
 
@@ -188,14 +192,14 @@ def ohsmc(
 
 
 def _default_number(kernel: Kernel, dim: int) -> int:
-    """J where the user names none."""
+    """Return the default number of particles."""
     if not kernel.batch_rate:
         return 1000
     return max(100, 4 * dim) if dim <= _LARGEST_FULL else 200
 
 
 def unlearned(batch_rate: float, fraction: Scalar) -> Weigh:
-    """Weights p(batch | φ)^α that stand in for what is forgotten of a batch; see the module's text."""
+    """Weight particles by p(batch | φ)^α to replace what is forgotten; see the module docstring."""
 
     def weigh(log_likelihoods: Float[Array, " particle"]) -> Float[Array, " particle"]:
         num_particles = log_likelihoods.shape[0]
@@ -203,14 +207,14 @@ def unlearned(batch_rate: float, fraction: Scalar) -> Weigh:
         kept = -jnp.expm1(jnp.log1p(-rate) / fraction) / batch_rate
         potentials = (1.0 - kept) * log_likelihoods
         share = stride_by_ess(_LEAST_ESS, 20)(uniform_log_weights(num_particles), potentials)
-        # No weight is zero, for the gradients in φ are divided by it.
+        # No weight is zero, because gradients in φ are divided by it.
         return jnp.maximum(jax.nn.softmax(share * potentials), 1e-6 / num_particles)
 
     return weigh
 
 
 def equally_weighted(particles: Particles) -> Particles:
-    """Copies by weight; particles of equal weight stay as they are."""
+    """Resample deterministically to equal weights; equally weighted particles do not change."""
     num_particles = particles.log_weights.shape[0]
     places = (jnp.arange(num_particles) + 0.5) / num_particles
     ancestors = jnp.searchsorted(jnp.cumsum(jnp.exp(particles.log_weights)), places)
@@ -219,10 +223,7 @@ def equally_weighted(particles: Particles) -> Particles:
 
 
 def batch_target(model: Model, psi: Psi, batch: Batch) -> Target:
-    """What a move may look at when only this batch is at hand.
-
-    The density is the estimate π(φ) p(batch | φ)^{N/M} of the full posterior.
-    """
+    """Return the target of a kernel for one batch, with density π(φ) p(batch | φ)^{N/M}."""
 
     def log_potential(phi: Phi) -> Scalar:
         return model.log_likelihood(phi, psi, batch).sum()
@@ -235,6 +236,6 @@ def batch_target(model: Model, psi: Psi, batch: Batch) -> Target:
 
 
 def count_distinct(ancestors: jax.Array) -> Scalar:
-    """How many different particles the new ones descend from, as a float for the record."""
+    """Count the distinct ancestors, as a float."""
     seen = jnp.zeros(ancestors.shape, bool).at[ancestors].set(True)
     return seen.sum().astype(jnp.result_type(float))

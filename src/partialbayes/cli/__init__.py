@@ -1,4 +1,4 @@
-"""The command line: a table in a file, a model in a folder, predictions in a file.
+"""The command line: train on a table, predict, evaluate and report.
 
 It may import everything.
 """

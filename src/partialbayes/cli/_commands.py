@@ -1,4 +1,4 @@
-"""The commands that use a model and those that show the library; they return exit codes."""
+"""Implement the commands predict, evaluate, methods and demo. Each returns an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partialbayes.cli._terminal import pieces, status, tell
 from partialbayes.errors import TableError
 
 _ROWS_AT_A_TIME = 8192
-_HUGE = 1e15  # from here on with an exponent
+_HUGE = 1e15  # larger numbers are written with an exponent
 
 
 def predict(command: Any) -> int:
@@ -86,7 +86,7 @@ def _words(labels: Any) -> str:
 
 
 def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """Numbers as a person writes them: as many digits as the uncertainty is worth, no exponents."""
+    """Format numbers with as many digits as the uncertainty justifies, and without exponents."""
     decimals = 5
     if task == "regression":
         spread = float(np.median(columns["std"]))
@@ -95,7 +95,7 @@ def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:
     def number(value: float) -> str:
         if abs(value) >= _HUGE:
             return f"{value:.6g}"
-        return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0: no minus before a zero
+        return f"{round(value, decimals) + 0.0:.{decimals}f}"  # + 0.0: no minus sign before a zero
 
     def text(values: Any) -> Any:
         if values.dtype.kind != "f":
@@ -106,7 +106,7 @@ def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """The name of a column of predictions, unless the table has one that is called so."""
+    """Return a name for a column of predictions that the table does not have yet."""
     return f"predicted_{name}" if name in taken else name
 
 
@@ -149,21 +149,20 @@ def evaluate(command: Any) -> int:
             continue
         beside = short(baseline[name]) if name in baseline else ""
         tell(f"{SCORES[name].title:<27} {short(value):>10} {beside:>10}  {SCORES[name].meaning}")
-    what = (
-        "the training targets' own spread"
-        if loaded.target.task == "regression"
-        else "the classes' shares"
-    )
+    is_regression = loaded.target.task == "regression"
     tell()
-    tell(f"The baseline looks at no column: it predicts {what}.")
+    tell(
+        "The baseline ignores the inputs: it always predicts the distribution of the training "
+        f"{'targets' if is_regression else 'classes'}."
+    )
     return 0
 
 
 def _which(are: str) -> str:
     return {
-        "training": " — the rows it was trained on, so that the scores are better than on new rows",
-        "out of fold": " — the rows it was trained on, each predicted by members that have not seen it",
-        "held out": " — those held out from training to choose when to stop",
+        "training": ", on which it was trained: expect worse scores on new rows",
+        "out of fold": ", on which it was trained; each is predicted by members that have not seen it",
+        "held out": ", which were held out from training to choose when to stop",
     }.get(are, "")
 
 
@@ -180,13 +179,13 @@ def methods(command: Any) -> int:
 
 
 def demo(command: Any) -> int:
-    """Two moons, by random weights and by a single point."""
+    """Train on two moons with random weights and with a point estimate, and compare."""
     from sklearn.datasets import make_moons
 
     from partialbayes.estimators._estimators import PartialBNNClassifier
 
     x, y = make_moons(400, noise=0.3, random_state=command.seed)
-    tell("Two moons: 200 points to train on, 200 to test. Half a minute.")
+    tell("Two moons: 200 training points, 200 test points. This takes half a minute.")
     tell()
     tell("                 NLPD  accuracy   p far away   disagreement far away (nats)")
     for method, name in (("ohsmc", "random weights"), ("map_estimate", "one point")):

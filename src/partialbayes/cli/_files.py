@@ -1,4 +1,4 @@
-"""What the commands read: models that "fit" wrote, and rows of a table as such a model takes them."""
+"""Read the models that "fit" wrote, and tables in the form that such a model takes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from partialbayes._utils import atomic
 from partialbayes.cli._terminal import status, tell
 from partialbayes.errors import CheckpointError, TableError
 
-FEWEST_HELD_OUT = 10  # rows worth a score by themselves
+FEWEST_HELD_OUT = 10  # fewer rows are not scored
 
 
 class Loaded(NamedTuple):
     """A model that "fit" wrote.
 
     Attributes:
-        estimator: Ready to predict.
-        target: What it predicts.
-        notes: What is known about its training.
+        estimator: The estimator, ready to predict.
+        target: The column that it predicts.
+        notes: Facts about its training.
     """
 
     estimator: Any
@@ -35,12 +35,12 @@ class Rows(NamedTuple):
 
     Attributes:
         frame: The rows that are used.
-        encoded: Their inputs.
-        targets: Their targets, numbers or numbered classes; None if they were not asked for.
-        are: "new"; of the training table "held out" where the model has not seen them, "out of fold"
-            where each is predicted by members that have not seen it, and else "training".
-        predict: ``(inputs, rows) -> Predictive``, from encoded inputs and their places among the rows.
-        notes: What was met, in sentences.
+        encoded: Their encoded inputs.
+        targets: Their targets, numbers or class indices; None if targets were not requested.
+        are: "new" for another table. For the training table: "held out" if the model has not seen these
+            rows, "out of fold" if each is predicted by members that have not seen it, else "training".
+        notes: Remarks on the table, one sentence each.
+        predict: ``(inputs, rows) -> Predictive``, from encoded inputs and the indices of their rows.
     """
 
     frame: Any
@@ -51,12 +51,12 @@ class Rows(NamedTuple):
     predict: Callable[[Any, Any], Any]
 
     def predictive(self) -> Any:
-        """The predictive at all the rows."""
+        """Return the predictive of all rows."""
         return self.predict(self.encoded.values, np.arange(len(self.frame)))
 
 
 def load(folder: Path) -> Loaded:
-    """The estimator in a folder, what it predicts, and what is known about it."""
+    """Load the estimator in a folder, its target, and the facts about its training."""
     from partialbayes.estimators import _estimators as estimators
     from partialbayes.estimators._target import Target
     from partialbayes.io._model_folder import read_description
@@ -68,19 +68,20 @@ def load(folder: Path) -> Loaded:
     }.get(metadata.get("estimator"))
     notes = metadata.get("notes")
     if kind is None or not isinstance(notes, dict) or "target" not in notes:
-        raise CheckpointError(f"{folder} was not written by the command line: it has no table.")
+        raise CheckpointError(f"{folder} was not written by the command line.")
     try:
         target = Target(**notes["target"])
     except TypeError as error:
-        raise CheckpointError(f"{folder} has a target that is not that of this version.") from error
+        raise CheckpointError(f"{folder} was written by another version of partialbayes.") from error
     with status(f"loading {folder}"):
         return Loaded(kind.load(folder), target, notes)
 
 
 def rows_of(command: Any, loaded: Loaded, path: Path, *, with_targets: bool = False) -> Rows:
-    """The rows of a table for a model; with targets, those that have one.
+    """Read the rows of a table for a model.
 
-    Of the training table those that were held out, where there are enough of them.
+    With targets, rows without one are left out. If the table is the one that the model was trained on,
+    only its held-out rows are used, if there are enough of them.
     """
     from partialbayes.estimators._encode import encode
     from partialbayes.estimators._target import targets_of
@@ -101,7 +102,7 @@ def rows_of(command: Any, loaded: Loaded, path: Path, *, with_targets: bool = Fa
             targets = number_labels(targets, estimator.classes_, loaded.target)
         elif bool(estimator.target_scale_.log) and np.min(targets) <= 0:
             raise TableError(
-                f"{loaded.target.name} is not positive in every row, but the model has learned its "
+                f"{loaded.target.name} is not positive in every row, but the model was trained on its "
                 "logarithm."
             )
     encoded = encode(
@@ -119,7 +120,7 @@ def rows_of(command: Any, loaded: Loaded, path: Path, *, with_targets: bool = Fa
 
 
 def read(command: Any, path: Path) -> Any:
-    """The table in a file, as the options say."""
+    """Read the table in a file, as the options of the command specify."""
     from partialbayes.estimators._reader import Format, read_table
 
     with status(f"reading {path}"):
@@ -127,7 +128,7 @@ def read(command: Any, path: Path) -> Any:
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a place that cannot be written to, before any work is done for it."""
+    """Refuse a path that cannot be written, before any work is done."""
     try:
         atomic.require_writable(path)
     except OSError as error:
@@ -135,25 +136,25 @@ def require_writable(path: Path) -> None:
 
 
 def without_target(frame: Any, rows: Any, target: Any) -> list[str]:
-    """The note on rows that have no target, if there are any."""
+    """Return a note on the rows that have no target, if there are any."""
     without = len(frame) - len(rows)
     are = "row is" if without == 1 else "rows are"
     return [f"{without} {are} left out: no {target.name}"] if without else []
 
 
 def note(sentence: str) -> None:
-    """Tell a sentence, if there is one."""
+    """Print a sentence, unless it is empty."""
     if sentence:
         tell(f"{sentence}.")
 
 
 def digest(path: Path) -> str:
-    """The checksum by which a table is known again."""
+    """Return the checksum by which a table is recognized."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def number_labels(labels: Any, classes: Any, target: Any) -> Any:
-    """Labels by their place among the classes."""
+    """Replace labels by their indices among the classes."""
     places = {str(label): place for place, label in enumerate(classes)}
     for label in labels:
         if str(label) not in places:

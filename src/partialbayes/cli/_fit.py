@@ -1,4 +1,4 @@
-"""The command that trains on a table."""
+"""Implement the command fit, which trains on a table."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def fit(command: Any) -> int:
     require_method(command.method)
     if command.resume and command.method == CROSSFIT:
         raise CheckpointError(
-            f"--resume: {CROSSFIT} writes no checkpoint, so that there is nothing to resume; train anew."
+            f"--resume: {CROSSFIT} writes no checkpoint, so there is nothing to resume; train again."
         )
     checkpoint = command.out.with_name(command.out.name + ".checkpoint")
-    goes_on = command.resume and checkpoint.exists()  # what Ctrl-C wrote may be replaced
-    require_free(command.out, overwrite=command.overwrite or goes_on, remedy="--overwrite")
+    resumes = command.resume and checkpoint.exists()  # the model that Ctrl-C wrote may be replaced
+    require_free(command.out, overwrite=command.overwrite or resumes, remedy="--overwrite")
     require_writable(command.out)
     if checkpoint.exists() and not command.resume:
         raise CheckpointError(
-            f"there is an unfinished run at {checkpoint}: go on with it by --resume, or remove it."
+            f"there is an unfinished run at {checkpoint}: continue it with --resume, or remove it."
         )
     table = read(command, command.table)
     decimal = table.decimal
-    with status("looking at the columns"):
+    with status("inspecting the columns"):
         target = learn_target(table.frame, command.target, command.task, decimal)
         rows, targets = targets_of(table.frame, target, decimal)
         frame = table.frame.iloc[rows]
@@ -63,12 +63,12 @@ def fit(command: Any) -> int:
     without = without_target(table.frame, rows, target)
     for sentence in (*table.notes, *without, *target.notes, *schema.notes, *_few(len(rows))):
         note(sentence)
-    note(f"{target.task}, because {target.why}; --task says otherwise" if target.why else "")
+    note(f"{target.task}, because {target.why}; change it with --task" if target.why else "")
     estimator = _estimator(command, target, log_targets)
     used, inputs = len(schema.used), len(schema.features(one_hot=True))
     tell(
         f"{len(rows)} rows, {used} column{'s' * (used != 1)} ({inputs} input{'s' * (inputs != 1)} after "
-        f"encoding); training by {command.method}."
+        f"encoding); training with {command.method}."
     )
     _train(estimator, frame, targets, schema, checkpoint, command.resume)
     note(_about_log(command, estimator, target))
@@ -76,17 +76,17 @@ def fit(command: Any) -> int:
     if stopped and estimator.history_.best_step == 0:
         sys.stderr.write(
             "partialbayes: stopped before there was a model"
-            + ("" if command.method == CROSSFIT else f"; go on by --resume ({checkpoint} has it all)")
+            + ("" if command.method == CROSSFIT else f"; continue from {checkpoint} with --resume")
             + "\n"
         )
         return 130
     notes = _notes_of(command, estimator, target, rows, targets)
-    estimator.save(command.out, overwrite=command.overwrite or goes_on, notes=notes)
+    estimator.save(command.out, overwrite=command.overwrite or resumes, notes=notes)
     if stopped:
-        more = "" if command.method == CROSSFIT else " --resume goes on from where it stopped."
+        more = "" if command.method == CROSSFIT else " Continue the run with --resume."
         sys.stderr.write(
-            f"partialbayes: stopped; the best model so far, of step {estimator.history_.best_step}, is "
-            f"in {command.out}.{more}\n"
+            f"partialbayes: stopped; the best model so far, from step {estimator.history_.best_step}, "
+            f"is in {command.out}.{more}\n"
         )
         return 130
     checkpoint.unlink(missing_ok=True)
@@ -97,11 +97,11 @@ def fit(command: Any) -> int:
 def _few(rows: int) -> list[str]:
     if rows >= _FEW_ROWS:
         return []
-    return [f"{rows} rows are very few: there is next to nothing to learn from, or to check it by"]
+    return [f"{rows} rows are very few, both to learn from and to validate on"]
 
 
 def _wants_log(command: Any, target: Any, targets: Any) -> bool | None:
-    """Whether to train on logarithms; None where out-of-fold rows are to decide."""
+    """Return whether to train on logarithms; None if out-of-fold rows decide."""
     from partialbayes.estimators._methods import CROSSFIT
     from partialbayes.estimators._target import has_long_tail
 
@@ -115,15 +115,15 @@ def _wants_log(command: Any, target: Any, targets: Any) -> bool | None:
 
 
 def _about_log(command: Any, estimator: Any, target: Any) -> str:
-    """The sentence about a logarithm that nobody asked for."""
+    """Return a sentence on a logarithm that was taken by default."""
     from partialbayes.estimators._methods import CROSSFIT
 
     if command.log_targets is not None or not _took_logs(estimator):
         return ""
-    why = ", which predicts better" if command.method == CROSSFIT else ""
+    why = ", which predicts better here" if command.method == CROSSFIT else ""
     return (
-        f"{target.name} is positive and has a long tail, so that its logarithm is learned{why}, and no "
-        "interval reaches below zero; --log-targets False says otherwise"
+        f"{target.name} is positive and has a long tail, so its logarithm is learned{why}, and no "
+        "interval reaches below zero; turn this off with --log-targets False"
     )
 
 
@@ -151,48 +151,48 @@ def _train(
     from partialbayes._engine.settings import Run
 
     names = [column.name for column in schema.used]
-    doing = "compiling the training program, which takes some seconds at the first time"
+    doing = "compiling the training program, which takes some seconds the first time"
     if not on_terminal():
         tell(f"{doing}.")
     with status(doing):
         run = Run(
             checkpoint=checkpoint,
             resume=resume,
-            callbacks=[_first_look()] if on_terminal() else [_lines()],
+            callbacks=[_status_clearer()] if on_terminal() else [_lines()],
             on_interrupt="return",
         )
         estimator.fit(frame[names], targets, schema=schema, run=run)
 
 
-def _first_look() -> Callable[[Any], None]:
-    """A callback that takes the status away once there is a bar."""
-    seen = False
+def _status_clearer() -> Callable[[Any], None]:
+    """Make a callback that clears the status line once there is a progress bar."""
+    cleared = False
 
     def callback(progress: Any) -> None:
-        nonlocal seen
-        if not seen:
-            seen = True
+        nonlocal cleared
+        if not cleared:
+            cleared = True
             clear_status()
 
     return callback
 
 
 def _lines() -> Callable[[Any], None]:
-    """A callback that says now and then how far training is."""
-    told = 0.0
+    """Make a callback that prints the step after every quarter of the training."""
+    printed = 0.0
 
     def callback(progress: Any) -> None:
-        nonlocal told
+        nonlocal printed
         done = progress.begin + len(next(iter(progress.infos.values())))
-        if done / progress.num_steps >= told + 0.25 or done == progress.num_steps:
-            told = done / progress.num_steps
+        if done / progress.num_steps >= printed + 0.25 or done == progress.num_steps:
+            printed = done / progress.num_steps
             tell(f"step {done} of {progress.num_steps}")
 
     return callback
 
 
 def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any) -> dict[str, Any]:
-    """What is to be known about the training, as JSON can hold it."""
+    """Collect facts about the training as JSON values."""
     from partialbayes.reporting._baseline import Baseline
 
     numbered = (
@@ -217,7 +217,7 @@ def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any
 
 
 def _held_out(estimator: Any, targets: Any) -> Any:
-    """Rows that the whole model has not seen; None if there are none, as where it is cross-fitted."""
+    """Return the rows that no member has seen; None if there are none, as with cross-fitting."""
     return None if estimator._is_crossfit() else estimator._divide(targets, estimator._seed)[1]
 
 
@@ -233,25 +233,25 @@ def _tell_of_training(
     history = estimator.history_
     if len(history.validation_nlpd) and not estimator._is_crossfit():
         steps = len(history.metrics["loss"])
-        tell(f"{steps} steps; the best posterior was that after step {history.best_step}.")
+        tell(f"{steps} steps; the posterior after step {history.best_step} was the best.")
     is_classifier = hasattr(estimator, "classes_")
     numbered = number_labels(targets, estimator.classes_, None) if is_classifier else targets
     held_out = _held_out(estimator, numbered)
     if estimator._is_crossfit() and estimator.oof_predictive_ is not None:
         what = "accuracy" if is_classifier else "R²"
-        tell(f"on all rows, each by members that have not seen it: {what} {estimator.oof_score_:.3f}.")
+        tell(f"on all rows, by members that have not seen them: {what} {estimator.oof_score_:.3f}.")
     if held_out is not None and len(held_out) >= FEWEST_HELD_OUT:
         with status("scoring the rows held out"):
             scores = metrics.evaluate(
                 estimator.predictive(frame[list(estimator.feature_names_in_)].iloc[held_out]),
                 numbered[held_out],
             )
-        told = (
+        found = (
             f"accuracy {scores['accuracy']:.3f}, NLPD {short(scores['nlpd'])}"
             if is_classifier
             else f"R² {scores['r2']:.3f}, RMSE {short(scores['rmse'])}, CRPS {short(scores['crps'])}, "
             f"NLPD {short(scores['nlpd'])}, {100 * scores['coverage']:.0f} % inside their 90 % "
             "intervals"
         )
-        tell(f"on the {len(held_out)} rows held out to choose it: {told}.")
+        tell(f"on the {len(held_out)} rows that chose it: {found}.")
     tell(f"the model is in {out}.")

@@ -1,7 +1,7 @@
-"""The command line: a table in a file, a model in a folder, predictions in a file.
+"""Parse the command line and run one command.
 
-Exit codes: 0 all is well, 1 training failed, 2 something about the arguments or files is wrong, 130
-interrupted. What is wrong is one sentence on standard error, and nothing is left half-written.
+Exit codes: 0 success, 1 training failed, 2 wrong arguments or files, 130 interrupted. An error is one
+sentence on standard error, and no file is left half-written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from partialbayes.cli._report import report
 from partialbayes.cli._terminal import kept_programs
 from partialbayes.errors import CheckpointError, TableError, TrainingDivergedError
 
-EXAMPLES = """Calibrated predictions from tables, by networks with random weights.
+EXAMPLES = """Calibrated predictions from tables, with partial Bayesian neural networks.
 
 Examples:
 
@@ -47,20 +47,20 @@ _A_MODEL = tyro.conf.arg(metavar="MODEL")
 
 @dataclass(kw_only=True)
 class _Reading:
-    """How text files are read; what is not said is found from the file."""
+    """Options for reading text files; defaults are inferred from the file."""
 
     sep: str | None = None
-    """What separates the columns of a text file, such as ; or tab."""
+    """Column separator of a text file, such as ; or tab. Inferred by default."""
     decimal: str | None = None
-    """The decimal mark of a text file, . or ,."""
+    """Decimal mark of a text file, . or ,. Inferred by default."""
     encoding: str | None = None
-    """How letters are written in a text file, such as cp1252."""
+    """Character encoding of a text file, such as cp1252. Inferred by default."""
 
 
 @dataclass(kw_only=True)
 class _Strict:
     strict: bool = False
-    """Refuse categories that were not there in training, and text in place of numbers."""
+    """Refuse categories that were not in the training table, and text in place of numbers."""
 
 
 @dataclass(kw_only=True)
@@ -72,19 +72,19 @@ class _Fit(_Reading):
     out: Path
     """The folder to write the model to."""
     task: Literal["regression", "classification"] | None = None
-    """Guessed from the target if not given."""
+    """The kind of problem. Inferred from the target by default."""
     columns: tuple[str, ...] = ()
-    """The only columns to predict from; all but the target by default."""
+    """The columns to predict from. Defaults to all but the target."""
     drop: tuple[str, ...] = ()
     """Columns to leave out."""
     categorical: tuple[str, ...] = ()
-    """Columns of numbers that are names of things, such as postal codes."""
+    """Columns of numbers to treat as categories, such as postal codes."""
     seed: int = 0
-    """The same seed gives the same model."""
+    """The random seed. The same seed gives the same model."""
     resume: bool = False
-    """Go on with a run that was stopped."""
+    """Continue a run that was stopped."""
     overwrite: bool = False
-    """Replace a model that is there already."""
+    """Replace an existing model."""
 
 
 Fit: Any = dataclasses.make_dataclass(
@@ -115,11 +115,11 @@ class Predict(_Reading, _Strict):
     out: Path
     """CSV, Parquet or JSON lines file to write."""
     coverage: float = 0.9
-    """Probability inside the interval of a regression, or the set of classes."""
+    """Probability of the interval (regression) or of the set of classes (classification)."""
     conformal: bool = False
-    """Whether intervals, or sets of classes beside the probabilities, come from out-of-fold errors."""
+    """Compute conformal intervals, or sets of classes, from out-of-fold errors."""
     keep: tuple[str, ...] = ()
-    """Columns of the table to copy beside the predictions; those that name the row are there anyhow."""
+    """Columns of the table to copy beside the predictions. Identifiers of rows are always copied."""
 
 
 @dataclass(kw_only=True)
@@ -134,12 +134,12 @@ class Evaluate(_Reading, _Strict):
     table: Annotated[tyro.conf.Positional[Path], _A_TABLE]
     """File with the target column."""
     json: bool = False
-    """Print JSON instead of words."""
+    """Print JSON instead of text."""
 
 
 @dataclass(kw_only=True)
 class Report(_Reading, _Strict):
-    """Write a page (HTML) on a model: what was trained, how it went, how good it is.
+    """Write an HTML report on a model: its parts, its training and its scores.
 
     Example: partialbayes report model held_out.csv --out report.html
     """
@@ -147,10 +147,10 @@ class Report(_Reading, _Strict):
     model: Annotated[tyro.conf.Positional[Path], _A_MODEL]
     """Folder that "fit" wrote."""
     table: Annotated[tyro.conf.Positional[Path | None], _A_TABLE] = None
-    """File with the target column, such as new rows; by default the training file, of which the rows
-    that were held out are scored."""
+    """File with the target column. Defaults to the training file, of which the held-out rows are
+    scored."""
     out: Path = Path("report.html")
-    """The page to write."""
+    """The HTML file to write."""
 
 
 @dataclass
@@ -160,14 +160,14 @@ class Methods:
 
 @dataclass
 class Demo:
-    """Train on two moons and show what the probabilities know."""
+    """Train on two moons and compare random weights with a point estimate."""
 
     seed: int = 0
-    """Of the data and the training."""
+    """The random seed of the data and the training."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"partialbayes {version('partialbayes')}\n")
@@ -189,23 +189,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         union = union | kind
     try:
         command = tyro.cli(union, args=arguments, prog="partialbayes", description=EXAMPLES)
-        with kept_programs(), _plain_words():
+        with kept_programs(), _plain_warnings():
             return runners[type(command)](command)
     except SystemExit as stop:  # --help, or arguments that do not parse
         return int(stop.code or 0)
     except TrainingDivergedError as error:
-        return _say(str(error), 1)
+        return _complain(str(error), 1)
     except (TableError, CheckpointError, ValueError, ImportError) as error:
-        return _say(" ".join(str(error).split()), 2)
+        return _complain(" ".join(str(error).split()), 2)
     except OSError as error:  # a file that cannot be read, a folder that cannot be written
-        return _say(f"{error.filename}: {error.strerror}." if error.filename else str(error), 2)
+        return _complain(f"{error.filename}: {error.strerror}." if error.filename else str(error), 2)
     except KeyboardInterrupt:
-        return _say("interrupted", 130)
+        return _complain("interrupted", 130)
 
 
 @contextlib.contextmanager
-def _plain_words() -> Iterator[None]:
-    """Warnings as sentences; what the library logs on Ctrl-C "fit" says itself."""
+def _plain_warnings() -> Iterator[None]:
+    """Show warnings as sentences, and silence the log messages of the library."""
     logger = logging.getLogger("partialbayes")
     quiet = logging.NullHandler()
     logger.addHandler(quiet)
@@ -216,9 +216,9 @@ def _plain_words() -> Iterator[None]:
 
 
 def _show(message: Any, *place: Any) -> None:
-    _say(str(message), 0)
+    _complain(str(message), 0)
 
 
-def _say(sentence: str, code: int) -> int:
+def _complain(sentence: str, code: int) -> int:
     sys.stderr.write(f"partialbayes: {sentence}\n")
     return code

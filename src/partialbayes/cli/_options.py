@@ -1,4 +1,4 @@
-"""The options of "fit" that are the estimators' own: what they have, the command line has."""
+"""Turn the parameters of the estimators into options of "fit"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-# What is said otherwise on a command line, or has no use there: rows do not stream in.
+# These have another option, or no use on a command line, where rows do not stream in.
 _OWN = ("random_state", "verbose", "window_size", "n_replays")
 _TYPES: dict[str, Any] = {
     "hidden_layer_sizes": tuple[int, ...] | None,
@@ -19,7 +19,7 @@ _TYPES: dict[str, Any] = {
 
 
 def estimator_options() -> dict[str, tuple[Any, Any]]:
-    """From the name of each option to its type, with what help says of it, and its default."""
+    """Return the type, with its help text, and the default of each option by name."""
     from partialbayes.estimators._estimators import PartialBNNRegressor as Estimator
 
     hints = typing.get_type_hints(Estimator.__init__)
@@ -35,7 +35,7 @@ def estimator_options() -> dict[str, tuple[Any, Any]]:
 
 
 def _described(docstring: str) -> dict[str, str]:
-    """From each argument to its paragraph of a docstring."""
+    """Return the description of each argument in a docstring."""
     _, _, rest = docstring.partition("Args:\n")
     found: dict[str, str] = {}
     name = None

@@ -1,4 +1,4 @@
-"""The command that writes a page on a model."""
+"""Implement the command report, which writes an HTML page on a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partialbayes.errors import TableError
 
 
 def report(command: Any) -> int:
-    """Write the page on a model."""
+    """Write the HTML report on a model."""
     import partialbayes
     from partialbayes.reporting._report import About
 
@@ -21,7 +21,7 @@ def report(command: Any) -> int:
     require_writable(command.out)
     path = command.table or Path(loaded.notes["data"])
     if command.table is None and not path.is_file():
-        raise TableError(f"the training table {path} is not there any more; name a table to score on.")
+        raise TableError(f"the training table {path} no longer exists; name a table to score on.")
     rows = rows_of(command, loaded, path, with_targets=True)
     estimator, schema = loaded.estimator, loaded.estimator.schema_
     from partialbayes.reporting._baseline import Baseline
@@ -66,30 +66,30 @@ def _facts(command: Any, loaded: Loaded, path: Path) -> dict[str, str]:
     with contextlib.suppress(AttributeError):
         if bool(estimator.target_scale_.log):
             facts["target"] = (
-                f"the logarithm of {loaded.target.name} was learned; all here is in its own units"
+                f"the logarithm of {loaded.target.name} was learned; this page uses its original units"
             )
     return facts
 
 
 def _in_words(column: Any) -> tuple[str, str, str]:
-    """A column's name, what it is, and what else is to be said of it."""
+    """Describe a column by its name, its kind and its details."""
     if column.kind == "dropped":
         return column.name, "left out", column.why
-    said = []
+    details = []
     if column.kind == "category":
-        said.append(f"{len(column.levels)} levels")
-        said += ["and rare ones"] if column.has_rare else []
+        details.append(f"{len(column.levels)} levels")
+        details += ["and rare ones"] if column.has_rare else []
     if column.units and column.kind == "number":
-        said.append(f"in {column.units[0]}")
+        details.append(f"in {column.units[0]}")
     if column.kind == "date":
-        said.append(", ".join(column.parts))
+        details.append(", ".join(column.parts))
     if column.has_gaps:
-        said.append("with gaps")
-    return column.name, column.kind, "; ".join(said)
+        details.append("with missing values")
+    return column.name, column.kind, "; ".join(details)
 
 
 def _groups(schema: Any) -> dict[str, list[int]]:
-    """From each column of the table to its inputs."""
+    """Return the indices of the inputs of each column of the table."""
     found: dict[str, list[int]] = {}
     for place, feature in enumerate(schema.features(one_hot=True)):
         found.setdefault(feature.source, []).append(place)
@@ -97,7 +97,7 @@ def _groups(schema: Any) -> dict[str, list[int]]:
 
 
 def _names_of(frame: Any, ids: Any) -> list[str]:
-    """What each row is called: its identifier, or its number in the file."""
+    """Return the name of each row: its identifier, or its number in the file."""
     there = [name for name in ids if name in frame.columns]
     if there:
         return [str(value) for value in frame[there[-1]]]

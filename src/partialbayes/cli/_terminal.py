@@ -1,4 +1,4 @@
-"""What a person sees while a command works, and the folder of compiled programs."""
+"""Show progress in the terminal, and keep compiled programs in a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_MOST_BYTES = 400_000_000  # of compiled programs that are kept
+_MOST_BYTES = 400_000_000  # size of the folder of compiled programs
 
 
 def tell(line: str = "") -> None:
@@ -21,13 +21,13 @@ def tell(line: str = "") -> None:
 
 
 def on_terminal() -> bool:
-    """Whether somebody looks on."""
+    """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
 @contextlib.contextmanager
 def status(doing: str) -> Iterator[None]:
-    """Show what is being done, on a terminal alone; the line is gone afterwards."""
+    """Show a status line while the block runs, if there is a terminal."""
     if not on_terminal():
         yield
         return
@@ -40,14 +40,14 @@ def status(doing: str) -> Iterator[None]:
 
 
 def clear_status() -> None:
-    """Take away what `status` shows."""
+    """Remove the line that `status` shows."""
     if on_terminal():
         sys.stderr.write("\r\x1b[2K")
         sys.stderr.flush()
 
 
 def pieces(rows: int, size: int, doing: str) -> Iterator[slice]:
-    """Rows in pieces, with a bar on a terminal where there is more than one piece."""
+    """Split rows into pieces; show a progress bar if there is a terminal and more than one piece."""
     from tqdm.auto import tqdm
 
     quiet = not on_terminal() or rows <= size
@@ -59,10 +59,10 @@ def pieces(rows: int, size: int, doing: str) -> Iterator[slice]:
 
 @contextlib.contextmanager
 def kept_programs() -> Iterator[None]:
-    """Keep compiled programs between calls, in the user's own cache.
+    """Keep compiled programs between calls, in the user's cache folder.
 
-    ``PARTIALBAYES_CACHE`` names another folder, and switches it off if it is empty; JAX's own setting
-    goes before it.
+    ``PARTIALBAYES_CACHE`` names another folder; if it is empty, nothing is kept. The setting
+    ``JAX_COMPILATION_CACHE_DIR`` takes precedence.
     """
     folder = _folder()
     if folder is None:
@@ -73,7 +73,7 @@ def kept_programs() -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_oldest(folder)
-    except OSError:  # no home, or one that cannot be written to: then without
+    except OSError:  # there is no home folder, or it cannot be written to
         yield
         return
     with compilation_cache(folder):
@@ -93,7 +93,7 @@ def _folder() -> Path | None:
             root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partialbayes"
         except RuntimeError:
             return None
-    # Programs are compiled for one processor; a home may be shared by several.
+    # Programs are compiled for one kind of processor; several machines may share a home folder.
     return root / f"programs-{_processor()}"
 
 
@@ -106,7 +106,7 @@ def _processor() -> str:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Keep the folder below a size."""
+    """Remove the oldest files until the folder is below its maximum size."""
     files: list[tuple[float, int, Path]] = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another call may have removed it

@@ -1,13 +1,13 @@
-"""Weights and the ψ-gradient of all particles from one forward and one backward pass.
+"""Compute the weights and the ψ-gradient of all particles in one forward and one backward pass.
 
 Fisher's identity gives the gradient of the log-evidence as a weighted sum over particles,
 
-    g = (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ) + Σ_j w_j ∇_ψ log π(φ_j; ψ),
+    g = (N/M) Σ_j w_j ∇_ψ log p(batch | φ_j; ψ) + Σ_j w_j ∇_ψ log π(φ_j; ψ).
 
-the last term only where the prior has learned parameters. The weights w depend on the
-log-likelihoods, the gradient on the weights: one `jax.vjp` gives both. Its pullback sums over the
-particles as it goes, so nothing of size J × dim ψ is made, and because φ alone is mapped over,
-layers before the stochastic ones run once for the batch.
+The last term vanishes unless the prior has learned parameters. The weights w depend on the
+log-likelihoods, and the gradient depends on the weights; one `jax.vjp` gives both. Its pullback
+accumulates the sum over particles, so no array of size J × dim ψ is created. Only φ is mapped over, so
+the layers before the random ones run once per batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,18 @@ from partialbayes.types import Batch, Model, Phi, PRNGKey, Psi, Scalar, Slopes
 def one_pass(
     model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
 ) -> tuple[Float[Array, " particle"], Callable[[Float[Array, " particle"]], Psi]]:
-    """Log-likelihoods of the batch, and the map from weights to the gradient.
+    """Compute log-likelihoods of the batch, and a function from weights to the gradient in ψ.
+
+    Args:
+        model: The model.
+        values: The particles φ_j.
+        psi: The deterministic weights ψ.
+        batch: The batch of data.
 
     Returns:
-        log p(batch | φ_j; ψ), unscaled, for each particle; and ``weights -> g``, the gradient of
-        the module's equation for *linear* weights.
+        log p(batch | φ_j; ψ) for each particle, without the factor N/M; and a function ``weights -> g``,
+        the gradient of (N/M) Σ_j w_j log p(batch | φ_j; ψ) + Σ_j w_j log π(φ_j; ψ) for weights that sum
+        to one.
     """
     prior_is_learned = bool(jax.tree.leaves(psi.prior))
 
@@ -58,10 +65,19 @@ def one_pass(
 def forward_pass(
     model: Model, values: Float[Array, "particle dim"], psi: Psi, batch: Batch
 ) -> Float[Array, " particle"]:
-    """Log-likelihoods of the batch, unscaled, for each particle.
+    """Compute the log-likelihood of the batch for each particle, without the factor N/M.
 
-    In chunks where the model asks for them. A derivative then keeps nothing of a chunk and computes
-    it again on its way back, which costs one more forward pass.
+    If the model has chunks, they are computed one after another. A derivative then recomputes each chunk
+    in its backward pass instead of storing it, which costs one more forward pass.
+
+    Args:
+        model: The model.
+        values: The particles φ_j.
+        psi: The deterministic weights ψ.
+        batch: The batch of data.
+
+    Returns:
+        log p(batch | φ_j; ψ) for each particle.
     """
     rows = model.chunks.rows
     if rows is None or rows >= batch.mask.shape[0]:
@@ -83,12 +99,12 @@ def _of_particles(
     chunk = model.chunks.particles
     if chunk is None or chunk >= values.shape[0]:
         return jax.vmap(log_likelihood)(shard_particles(values))
-    # What does not depend on φ is computed once, not once for each chunk.
+    # Layers that do not depend on φ are computed once, not once per chunk.
     staged = jax.checkpoint(partially_evaluate(log_likelihood, values[0]), prevent_cse=False)
     parts = axis_size(PARTICLE)
     if parts == 1 or values.shape[0] % parts:
         return jax.lax.map(staged, values, batch_size=chunk)
-    # Each device goes through its own particles: a loop over all of them could not be divided.
+    # Each device loops over its own particles: a loop over all of them cannot be divided.
     own = shard_particles(values.reshape(parts, -1, values.shape[1]))
     return jax.vmap(lambda part: jax.lax.map(staged, part, batch_size=chunk))(own).reshape(-1)
 
@@ -101,10 +117,9 @@ def sampled_pass(
     psi: Psi,
     batch: Batch,
 ) -> tuple[Float[Array, " particle"], Callable[[Float[Array, " particle"]], Psi]]:
-    """Like `one_pass`, but the gradient comes from ``num`` particles drawn by their weights.
+    """Compute as `one_pass` does, but estimate the gradient from ``num`` particles drawn by weight.
 
-    Unbiased, and the backward pass costs ``num`` particles: the forward pass of the others keeps
-    nothing for it.
+    The gradient is unbiased, and its backward pass costs ``num`` particles.
     """
     log_likelihoods = forward_pass(model, values, psi, batch)
 
@@ -120,10 +135,10 @@ class Ascent(NamedTuple):
     """Gradients of U_j = (N/M) log p(batch | φ_j; ψ) + log π(φ_j; ψ) for a cloud of particles.
 
     Attributes:
-        log_likelihoods: log p(batch | φ_j; ψ), unscaled.
+        log_likelihoods: log p(batch | φ_j; ψ), without the factor N/M.
         log_densities: U_j.
-        slopes: Gradients in φ of U_j (``log_density``) and of its two terms, one row per particle; that
-            of the likelihood (``log_potential``) unscaled.
+        slopes: Gradients in φ of U_j (``log_density``) and of its two terms, one row per particle. The
+            gradient of the likelihood (``log_potential``) is without the factor N/M.
         psi: Σ_j w_j ∇_ψ U_j.
     """
 
@@ -134,11 +149,11 @@ class Ascent(NamedTuple):
 
 
 Weigh: TypeAlias = Callable[[Float[Array, " particle"]], Float[Array, " particle"]]
-"""From log-likelihoods to *linear* weights that sum to one, none of them zero."""
+"""A function from log-likelihoods to positive weights that sum to one."""
 
 
 def equal_weights(log_likelihoods: Float[Array, " particle"]) -> Float[Array, " particle"]:
-    """1/J each."""
+    """Return the weight 1/J for each particle."""
     return jnp.full_like(log_likelihoods, 1.0 / log_likelihoods.shape[0])
 
 
@@ -149,7 +164,19 @@ def joint_gradient(
     batch: Batch,
     weigh: Weigh = equal_weights,
 ) -> Ascent:
-    """The gradient in φ of each particle and the weighted one in ψ, from one pass each way."""
+    """Compute each particle's gradient in φ and the weighted gradient in ψ, in one pass each way.
+
+    Args:
+        model: The model.
+        values: The particles φ_j.
+        psi: The deterministic weights ψ.
+        batch: The batch of data.
+        weigh: A function from log-likelihoods to the weights of the gradient in ψ. Defaults to equal
+            weights.
+
+    Returns:
+        Log-likelihoods, log-densities and gradients.
+    """
 
     def log_likelihoods(values: Array, psi: Psi) -> Array:
         return forward_pass(model, values, psi, batch)
@@ -165,17 +192,17 @@ def own_gradients(
     batch: Batch,
     rows: int,
 ) -> Ascent:
-    """Like `joint_gradient`, with so many rows of the batch for each particle alone.
+    """Compute as `joint_gradient` does, but with ``rows`` rows of the batch for each particle.
 
-    They are dealt out in the order of the batch, which is random already, from a random place on:
-    particles have different rows as long as there are enough.
+    Rows are dealt out in the order of the batch, which is random, from a random start. Particles have
+    different rows if there are enough.
     """
     num_rows = batch.mask.sum()
     (counted,) = jnp.nonzero(batch.mask, size=batch.mask.shape[0], fill_value=0)
     num_particles, rows = values.shape[0], min(rows, batch.mask.shape[0])
     first = jax.random.randint(key, (), 0, num_rows)
     places = first + jnp.arange(num_particles)[:, None] * rows + jnp.arange(rows)[None, :]
-    # A particle that asks for more rows than count gets each of them once.
+    # If there are fewer rows than requested, each particle gets all of them once.
     chosen = counted[places % num_rows]
     mask = jnp.broadcast_to(jnp.arange(rows)[None, :] < num_rows, chosen.shape)
     inputs, targets = jax.tree.map(lambda leaf: leaf[chosen], (batch.inputs, batch.targets))
@@ -203,10 +230,10 @@ def _ascent(
     scale: Scalar,
     weigh: Weigh,
 ) -> Ascent:
-    """Pull the weights back.
+    """Compute gradients by pulling back the weights.
 
-    That sums over the particles for ψ, and gives each φ_j its own gradient times its own weight, by
-    which it is divided again.
+    For ψ this sums over the particles. For φ_j it gives the gradient times the weight, so the weight is
+    divided out.
     """
 
     def log_priors(values: Array, psi: Psi) -> Array:

@@ -1,4 +1,4 @@
-"""What is written to disk: models, exported predictors, trees of arrays, compiled programs.
+"""Files: saved models, exported predictors, pytrees of arrays and compiled programs.
 
 It may import everything up to `prediction`.
 """

@@ -1,4 +1,4 @@
-"""Keep compiled programs on disk, so that the next start of the same training need not compile."""
+"""Keep compiled programs on disk, so that the same training starts faster the next time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import jax
 
 @contextmanager
 def compilation_cache(path: str | Path) -> Iterator[None]:
-    """Inside this block JAX keeps what it compiles in a folder, and looks there first.
+    """Store compiled programs in a folder, and reuse them in later runs.
 
-    The settings are JAX's own and for the whole process; they are put back at the end of the block.
-    Someone who can write to the folder can make you run their program: use one of your own.
+    This sets JAX's persistent compilation cache for the whole process, and restores the previous
+    settings at the end of the block. Anyone who can write to the folder can make you run their
+    program, so use a private one.
 
     Args:
-        path: The folder; made if it is not there.
+        path: The folder. It is created if it does not exist.
+
+    Yields:
+        Nothing. Programs compiled inside the block are stored.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -33,7 +37,7 @@ def compilation_cache(path: str | Path) -> Iterator[None]:
     settings = {
         "jax_enable_compilation_cache": True,
         "jax_compilation_cache_dir": str(folder),
-        # By default only what took a second to compile is kept; a training run is many smaller programs.
+        # By default JAX keeps only what took a second to compile; training consists of smaller programs.
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
@@ -41,7 +45,7 @@ def compilation_cache(path: str | Path) -> Iterator[None]:
     try:
         for name, value in settings.items():
             jax.config.update(name, value)  # type: ignore[no-untyped-call]
-        reset_cache()  # the folder is looked up once, at the first compilation
+        reset_cache()  # JAX reads the folder once, at the first compilation
         yield
     finally:
         for name, value in before.items():

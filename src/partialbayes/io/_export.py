@@ -1,7 +1,6 @@
-"""A predictor that needs JAX alone: StableHLO with the posterior inside, for any number of rows.
+"""Export predictors that need only JAX: StableHLO with the posterior inside, for any number of rows.
 
-The file is compressed by gzip, for its checksum: what was damaged on the way is refused by whatever
-reads it, this library or Python's own ``gzip``.
+The file is compressed with gzip, whose checksum reveals damage to any reader.
 """
 
 from __future__ import annotations
@@ -40,25 +39,24 @@ def export(
 ) -> None:
     """Write a predictor to a file that any program with JAX can call, without this library.
 
-    There, ``jax.export.deserialize(bytearray(gzip.open(path).read())).call(inputs)`` gives a dictionary:
-    ``mean`` (of classes the probability of class one, or of each), ``variance`` and its
-    ``epistemic`` part. `io.load_predictor` does the same. The file is a program: run it only if you
-    trust where it comes from.
+    In that program, ``jax.export.deserialize(bytearray(gzip.open(path).read())).call(inputs)`` returns a
+    dictionary with ``mean`` (for classes: the probability of class one, or of each class),
+    ``variance`` and its ``epistemic`` part. The file is a program: run it only if you trust its source.
 
     Args:
-        path: The file, such as ``"predictor.stablehlo"``.
-        model: The model that was trained.
-        posterior: What `fit` returned, or the posterior in it; it becomes part of the file.
-        inputs: Examples of inputs, for their shape and dtype; the number of rows stays free.
-        target_scale: How the training targets were standardized, if they were.
-        prepare: What to do to inputs before they reach the network, such as standardizing them.
-        platforms: What to compile for, such as ``("cpu", "cuda", "tpu")``; the present one by
-            default.
+        path: The file to write, such as ``"predictor.stablehlo"``.
+        model: The trained model.
+        posterior: The result of `fit`, or its posterior. It becomes part of the file.
+        inputs: Example inputs, for their shapes and dtypes. The predictor accepts any number of rows.
+        target_scale: The scaling of the training targets, if they were standardized.
+        prepare: A function applied to the inputs before the network, such as standardization.
+        platforms: Platforms to compile for, such as ``("cpu", "cuda", "tpu")``. Defaults to the
+            current one.
 
     Raises:
-        ValueError: ``inputs`` holds no rows; or single precision, in which the predictor computes,
-            cannot hold predictions of this ``target_scale``.
-        CheckpointError: The disk refused.
+        ValueError: ``inputs`` holds no rows, or single precision, which the predictor uses, cannot
+            represent predictions with this ``target_scale``.
+        CheckpointError: The file could not be written.
 
     Example:
         >>> import gzip, tempfile, jax, jax.numpy as jnp, partialbayes as pb
@@ -80,8 +78,8 @@ def export(
     if target_scale is not None and np.any(lost_in_single_precision(*target_scale[:2])):
         raise ValueError(
             f"target_scale is {target_scale.shift!r} and {target_scale.scale!r}: an exported predictor "
-            "computes in single precision, which cannot hold such targets. Export without target_scale, "
-            "and restore the units where it is used."
+            "computes in single precision, which cannot represent such targets. Export without "
+            "target_scale, and convert its predictions to the original units yourself."
         )
     (batch,) = jax.export.symbolic_shape("batch")
 
@@ -92,7 +90,7 @@ def export(
 
     def predictor(inputs: PyTree) -> dict[str, Values]:
         prepared = inputs if prepare is None else prepare(inputs)
-        # All rows at once: how many there will be is not known.
+        # All rows at once: their number is not known.
         predictive = Predictive(model, posterior, prepared, target_scale)
         return {
             "mean": predictive.mean,
@@ -106,24 +104,24 @@ def export(
         write_atomically(Path(path), content, mode=0o644)
     except OSError as error:
         raise CheckpointError(
-            f"the predictor could not be written to {path} ({error.strerror}); what was there "
-            "before, if anything, still is. Free some space or choose another place."
+            f"the predictor could not be written to {path} ({error.strerror}); an earlier file there "
+            "is unchanged. Free some space or choose another path."
         ) from error
 
 
 def load_predictor(path: str | Path) -> Callable[[PyTree], dict[str, Array]]:
-    """Read a predictor that `export` wrote, after a check that it is whole.
+    """Read a predictor that `export` wrote, and verify its checksum.
 
-    It is a program: load it only if you trust where it comes from.
+    The file is a program: load it only if you trust its source.
 
     Args:
-        path: The file.
+        path: The file to read.
 
     Returns:
-        ``inputs -> {"mean": …, "variance": …, "epistemic": …}``, for any number of rows.
+        A function ``inputs -> {"mean": …, "variance": …, "epistemic": …}`` for any number of rows.
 
     Raises:
-        CheckpointError: The file is missing, damaged or something else.
+        CheckpointError: The file is missing, damaged or not a predictor.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -141,25 +139,25 @@ def load_predictor(path: str | Path) -> Callable[[PyTree], dict[str, Array]]:
     try:
         content = gzip.decompress(Path(path).read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise CheckpointError(f"{path} is not a whole predictor ({error}); it may be damaged.") from None
+        raise CheckpointError(f"{path} is missing, incomplete or damaged ({error}).") from None
     try:
         return jax.export.deserialize(bytearray(content)).call
-    except Exception as error:  # whatever the reader raises, it is the file
+    except Exception as error:  # whatever the reader raises, the file is the cause
         raise CheckpointError(f"{path} is not a predictor that this version of JAX can read.") from error
 
 
 def _without_paths(program: bytes) -> bytes:
-    """Blank the source files of this machine, which a program names for each of its steps.
+    """Blank the paths of source files, which a program contains for each of its operations.
 
-    In place, letter for letter, so that nothing in it moves. The names are strings that end in a zero
-    byte; only those of files that are loaded or on disk are blanked, so that no weight is taken for one.
+    Each byte is replaced in place, so that offsets stay valid. Paths are strings that end in a zero
+    byte. Only paths of loaded or existing files are blanked, so that no weight is mistaken for one.
     """
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     known = {os.fsencode(file) for file in files if isinstance(file, str)}
 
     def blank(match: re.Match[bytes]) -> bytes:
         text = match[0]
-        # What stands before the first string of a program is not set off from it.
+        # No separator precedes the first string of a program.
         for start in range(len(text)):
             name = text[start:]
             if name in known or (os.path.isabs(name) and os.path.isfile(name)):

@@ -1,12 +1,12 @@
-"""A trained model as a folder: safetensors for the numbers, JSON for the rest, nothing to execute.
+"""Save a trained model as a folder: safetensors for arrays, JSON for the rest, no executable code.
 
-    model.json              what the model is made of, the library's version, your own notes
+    model.json              the parts of the model, the library's version, the user's metadata
     arrays.safetensors      ψ, the particles and their weights, the masks of φ, the history
 
-The second file holds the checksums of both. A new folder is written under another name and renamed, so
-it is there whole or not at all. A model that replaces another is written into its folder: the arrays
-beside the old ones, under the other of two names, and then ``model.json``, which says which of them
-count, is renamed over the old one. Whenever a process is killed, one of the two models is there.
+The second file holds the checksums of both. A new folder is written atomically: under a temporary name,
+then renamed. A model that replaces another is written into the same folder. Its arrays get the other of
+two file names, and then a new ``model.json``, which names the valid arrays, is renamed over the old one.
+If the process is killed at any time, one of the two models is intact.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _FLATTENED = 3  # the version in which φ was in the order of flattening
 
 
 class Saved(NamedTuple):
-    """What `load` gives back.
+    """A saved model, as `load` returns it.
 
     Attributes:
         model: The model, ready for `predict` or more training.
-        posterior: ψ and the particles, to the same bits.
-        history: What happened in training; None if it was not saved.
-        target_scale: How targets were standardized; None if they were not.
-        metadata: Your own notes.
-        extra: Your own arrays, by path.
+        posterior: ψ and the particles, bit for bit as saved.
+        history: The training history; None if it was not saved.
+        target_scale: The scaling of the targets; None if they were not standardized.
+        metadata: The ``metadata`` passed to `save`.
+        extra: The ``extra`` arrays passed to `save`, by path.
     """
 
     model: Model
@@ -96,19 +96,19 @@ def save(
     """Write a trained model to a folder.
 
     Args:
-        path: The folder to make. It appears whole or not at all.
-        model: The model that was trained.
-        posterior: What `fit` returned, or the posterior in it.
-        history: ``trained.history``, to keep it too; that of a `Fit` is kept by default.
-        target_scale: How the training targets were standardized, if they were.
-        metadata: Anything JSON can hold, given back by `load`.
-        extra: Arrays to keep beside it, given back by `load` by their paths.
-        overwrite: Whether to replace a model that is there already. A folder that holds anything else
-            is refused. Until the new model is there whole, the old one is.
+        path: The folder to create. It is written atomically.
+        model: The trained model.
+        posterior: The result of `fit`, or its posterior.
+        history: The training history to store. Defaults to that of a `Fit`.
+        target_scale: The scaling of the training targets, if they were standardized.
+        metadata: A dictionary of JSON values to store.
+        extra: A pytree of arrays to store. `load` returns them by path.
+        overwrite: Whether to replace an existing model. The old model stays intact until the new one
+            is complete. A folder that contains other files is never overwritten.
 
     Raises:
-        CheckpointError: There is something at ``path`` already, the posterior is NaN or infinite, or the
-            disk refused.
+        CheckpointError: ``path`` already exists, the posterior is NaN or infinite, or the folder could
+            not be written.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -143,7 +143,7 @@ def save(
     try:
         json.dumps(description)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"metadata must be something that JSON can hold; {error}.") from None
+        raise ValueError(f"metadata must contain only JSON values: {error}.") from None
     tree = {
         "posterior": posterior,
         "masks": {path: chosen for path, chosen in weights.items() if chosen.any()},
@@ -162,12 +162,12 @@ def save(
     }
 
     def write(folder: Path, arrays: str) -> None:
-        """The arrays, then the description that makes them count."""
-        said = json.dumps(description | {"arrays": arrays}, indent=1, ensure_ascii=False)
-        save_tree(folder / arrays, tree, {"description": _digest(said)})
-        # A model is for whom its owner's umask lets read it, like any other file.
+        """Write the arrays, then the description that refers to them."""
+        text = json.dumps(description | {"arrays": arrays}, indent=1, ensure_ascii=False)
+        save_tree(folder / arrays, tree, {"description": _digest(text)})
+        # The umask decides who may read a model, as for any other file.
         (folder / arrays).chmod(0o666 & ~umask())
-        write_atomically(folder / DESCRIPTION, said.encode(), mode=0o666)
+        write_atomically(folder / DESCRIPTION, text.encode(), mode=0o666)
 
     _write(Path(path), write, overwrite=overwrite)
 
@@ -183,15 +183,19 @@ def load(
 
     Args:
         path: The folder that `save` wrote.
-        network: The network, if it is not one of this library's own; one that is passed is used
-            in any case.
-        likelihood: The same for the likelihood.
-        prior: The same for the prior.
+        network: A network to use instead of the saved one. Required if the network was not built by
+            this library.
+        likelihood: A likelihood to use instead of the saved one. Required if it was not built by this
+            library.
+        prior: A prior to use instead of the saved one. Required if it was not built by this library.
+
+    Returns:
+        The model, its posterior, and everything else that was saved.
 
     Raises:
-        CheckpointError: The folder is missing, damaged, altered, of something else or of a newer
-            version; something must be passed in; or the network passed in does not fit: the
-            message names the first weight that differs.
+        CheckpointError: The folder is missing, damaged, altered, not a model or of a newer version; a
+            part must be passed; or the passed network does not fit. The message names the first
+            weight that differs.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, partialbayes as pb
@@ -225,20 +229,20 @@ def load(
             freeze=glob(*frozen) if frozen else None,
         )
         jax.eval_shape(model.init, jax.random.key(0))
-    except Exception as error:  # whatever a part raises, it is what the file says of it
+    except Exception as error:  # whatever a part raises, the file is the cause
         raise CheckpointError(
-            f"the model of {folder} cannot be made again: {type(error).__name__}: {error}"
+            f"the model in {folder} cannot be rebuilt: {type(error).__name__}: {error}"
         ) from error
     if description["version"] == _FLATTENED and is_reordered(parts["network"], model):
         raise CheckpointError(
-            f"{folder} has version {_FLATTENED}, whose order of the random weights of this network was "
-            "another; train and save it again."
+            f"{folder} has version {_FLATTENED}, in which the order of the random weights of this "
+            "network was different; train and save it again."
         )
     posterior = posterior_of(folder, model, under(arrays, "posterior"))
     if description["num_particles"] != posterior.num_particles:
         raise CheckpointError(
-            f"{folder} holds {posterior.num_particles} particles, but {DESCRIPTION} says "
-            f"{description['num_particles']!r}."
+            f"{folder} holds {posterior.num_particles} particles, but {DESCRIPTION} has "
+            f"num_particles={description['num_particles']!r}."
         )
     return Saved(
         model=model,
@@ -251,7 +255,7 @@ def load(
 
 
 def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool) -> None:
-    """Write a model to a new folder, or in place of the model in an old one."""
+    """Write a model to a new folder, or replace the model in an existing one."""
     target = Path(os.path.realpath(folder))  # a link to a folder stays a link
     try:
         require_free(target, overwrite=overwrite, remedy="overwrite=True")
@@ -282,7 +286,7 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
 
 
 def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
-    """Refuse a place that cannot be written, or that holds anything but a model to be replaced."""
+    """Refuse a folder that cannot be written, or that contains anything but a model to replace."""
     try:
         require_writable(folder)
     except OSError as error:
@@ -293,7 +297,7 @@ def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
         return
     if not overwrite:
         raise CheckpointError(
-            f"there is something at {folder} already; remove it, choose another name, or pass {remedy}."
+            f"{folder} exists already; remove it, choose another name, or pass {remedy}."
         )
     if not folder.is_dir() or _parsed(folder).get("format") != FORMAT:
         raise CheckpointError(f"{folder} is not a saved model, so it is not overwritten.")
@@ -302,7 +306,7 @@ def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
         if entry.name not in ours and not any(is_unfinished(folder / own, entry.name) for own in ours):
             raise CheckpointError(
                 f"{folder} holds {entry.name!r} beside the model, so it is not overwritten; move that "
-                "elsewhere, or choose another folder."
+                "file, or choose another folder."
             )
 
 
@@ -311,7 +315,7 @@ def _holds_something(folder: Path) -> bool:
 
 
 def _parsed(folder: Path) -> dict[str, Any]:
-    """The description in a folder as it stands; empty where there is none to read."""
+    """Read the description in a folder without checks; return {} if it cannot be read."""
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -320,12 +324,12 @@ def _parsed(folder: Path) -> dict[str, Any]:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What the JSON file of a folder says, after checks of its format and version."""
+    """Read the JSON description of a folder, and check its format and version."""
     return _described(folder, _text(folder))
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The description of a folder and its arrays, which belong together."""
+    """Read the description and the arrays of a folder, and check that they belong together."""
     text = _text(folder)
     try:
         description = _described(folder, text)
@@ -373,7 +377,7 @@ def _described(folder: Path, text: str) -> dict[str, Any]:
     wanted = {"recipes": dict, "num_particles": int, "metadata": dict, "arrays": str}
     for name, kind in wanted.items():
         if not isinstance(description.get(name), kind):
-            raise CheckpointError(f"{path} has been altered: {name!r} is not what was written there.")
+            raise CheckpointError(f"{path} has been altered: {name!r} is missing or of the wrong type.")
     if description["arrays"] not in ARRAYS:
         raise CheckpointError(f"{path} has been altered: it names no file of arrays.")
     return description
@@ -384,7 +388,7 @@ def _digest(text: str) -> str:
 
 
 def _weight_masks(model: Model) -> dict[str, Any]:
-    """Which weights of the network are random; the likelihood's latents follow from it."""
+    """Return masks of the network's random weights, without the latents of the likelihood."""
     latents = {f"likelihood/{latent.name}" for latent in model.likelihood.latents}
     pairs = zip(model.split.leaves, model.split.masks, strict=True)
     return {leaf.path: chosen for leaf, chosen in pairs if leaf.path not in latents}

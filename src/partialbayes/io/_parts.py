@@ -1,4 +1,4 @@
-"""The parts of a saved model, made again from what its folder says, each checked against the others."""
+"""Rebuild the parts of a saved model from its folder, and check that they fit together."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from jaxtyping import PyTree
 
 from partialbayes._utils import recipes
 from partialbayes.errors import CheckpointError
+from partialbayes.io._pytree_file import named_leaves
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.results import Departure, History
 from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PRNGKey
 
 
 def part_of(folder: Path, name: str, passed: Any, recipe: Any) -> Any:
-    """The network, likelihood or prior: passed in, or made again from its recipe."""
+    """Return the network, likelihood or prior that was passed, or rebuild it from its recipe."""
     if passed is not None:
         return passed
     if recipe is None:
         raise CheckpointError(
-            f"the {name} of {folder} is not one of this library's own: pass it in, "
-            f"load(folder, {name}=...)."
+            f"the {name} of {folder} was not built by this library; pass it: load(folder, {name}=...)."
         )
     try:
         made = recipes.make(json.dumps(recipe))
-    except Exception as error:  # whatever a builder raises, it is what the file says
+    except Exception as error:  # whatever a builder raises, the file is the cause
         reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"the {name} of {folder} cannot be made again: {reason}") from None
+        raise CheckpointError(f"the {name} of {folder} cannot be rebuilt: {reason}") from None
     if not isinstance(made, {"network": Network, "likelihood": Likelihood}.get(name, object)):
-        raise CheckpointError(f"the {name} of {folder} is something else: a {type(made).__name__}.")
+        raise CheckpointError(f"the {name} of {folder} is not one, but a {type(made).__name__}.")
     return made
 
 
 def require_weights(
     folder: Path, network: Network, masks: dict[str, Any], frozen: dict[str, Any], saved: dict[str, Any]
 ) -> None:
-    """Refuse a network whose weights are not those that were saved, naming the first.
+    """Refuse a network whose weights differ from the saved ones; name the first that differs.
 
-    By shapes alone, before anything of their size is made.
+    This compares shapes only, before any array of that size is allocated.
     """
     try:
         shapes = jax.eval_shape(network.init, jax.random.key(0))
     except Exception as error:
         raise CheckpointError(
-            f"the network of {folder} cannot be made again: {type(error).__name__}: {error}"
+            f"the network of {folder} cannot be rebuilt: {type(error).__name__}: {error}"
         ) from error
-    own = {name: leaf.shape for name, leaf in _named(shapes)}
+    own = {name: leaf.shape for name, leaf in named_leaves(shapes)}
     for path, chosen in masks.items():
         if path not in own:
             raise CheckpointError(
@@ -62,7 +62,7 @@ def require_weights(
                 "network."
             )
         if chosen.dtype != bool or not chosen.any():
-            raise CheckpointError(f"{folder} does not say which entries of {path!r} are random.")
+            raise CheckpointError(f"{folder} has no valid mask of the random entries of {path!r}.")
     for path in own:
         if path not in masks and path not in frozen and f"psi/network/{path}" not in saved:
             raise CheckpointError(f"{folder} holds no weight {path!r}, which the model has.")
@@ -75,29 +75,27 @@ def require_weights(
 
 
 def is_reordered(network: Network, model: Model) -> bool:
-    """Whether φ, as it is now, is in another order than that in which the network's weights flatten."""
+    """Return whether the current order of φ differs from the order of the flattened weights."""
     random = [
         leaf for leaf, mask in zip(model.split.leaves, model.split.masks, strict=True) if mask.any()
     ]
     sorted_paths = [leaf.path for leaf in random]
     shapes = jax.eval_shape(network.init, jax.random.key(0))
-    flattened = [path for path, _ in _named(shapes) if path in set(sorted_paths)]
+    flattened = [path for path, _ in named_leaves(shapes) if path in set(sorted_paths)]
     return sorted_paths[: len(flattened)] != flattened or any(
         leaf.axes != tuple(range(len(leaf.shape))) for leaf in random
     )
 
 
 def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any]) -> Network:
-    """The network with its frozen weights as they were saved."""
+    """Return the network with its frozen weights set to the saved values."""
     if not frozen:
         return network
 
     def init(key: PRNGKey) -> PyTree:
         params = network.init(key)
-        with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
         values = []
-        for path, leaf in with_paths:
-            name = _name(path)
+        for name, leaf in named_leaves(params):
             value = leaf
             if name in frozen and name not in masks:
                 value = jnp.asarray(frozen[name])
@@ -105,14 +103,14 @@ def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any])
                 places = np.flatnonzero(~masks[name])
                 value = jnp.ravel(leaf).at[places].set(frozen[name]).reshape(leaf.shape)
             values.append(value)
-        # Flattening sorts dictionaries; the network's own order is what counts layers.
-        return _like(params, jax.tree.unflatten(treedef, values))
+        # Flattening sorts dictionaries, but layers are counted in the network's own order.
+        return _like(params, jax.tree.unflatten(jax.tree.structure(params), values))
 
     return network._replace(init=init)
 
 
 def _like(template: PyTree, tree: PyTree) -> PyTree:
-    """The same tree with the keys of its dictionaries in the template's order."""
+    """Reorder the keys of a tree's dictionaries as in the template."""
     if isinstance(tree, dict):
         return {name: _like(template[name], tree[name]) for name in template}
     return tree
@@ -126,7 +124,7 @@ def posterior_of(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterio
     _require_cloud(folder, particles)
     members = particles.log_weights.shape[:-1]
     like = jax.eval_shape(lambda key: model.init(key).psi, jax.random.key(0))
-    named = {f"psi/{name}": leaf for name, leaf in _named(like)}
+    named = {f"psi/{name}": leaf for name, leaf in named_leaves(like)}
     saved = {name: array for name, array in arrays.items() if name.startswith("psi/")}
     for name in [*named, *saved]:
         weight = name.removeprefix("psi/").removeprefix("network/")
@@ -145,7 +143,7 @@ def posterior_of(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterio
     if particles.values.shape[-1] != model.split.dim:
         raise CheckpointError(
             f"the particles in {folder} have {particles.values.shape[-1]} numbers each, but φ of the "
-            f"model has {model.split.dim}: another likelihood."
+            f"model has {model.split.dim}; it was saved with another likelihood."
         )
     psi = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(saved[name]) for name in named])
     posterior = Posterior(psi, jax.tree.map(jnp.asarray, particles))
@@ -154,22 +152,23 @@ def posterior_of(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterio
 
 
 def _require_cloud(folder: Path, particles: Particles) -> None:
-    """Refuse particles that are not as many as their weights, or not of this process's precision."""
+    """Refuse particles that differ in number from their weights, or in precision from this process."""
     values, log_weights = particles
     kind = jnp.result_type(float)
     if values.ndim not in (2, 3) or values.shape[:-1] != log_weights.shape or log_weights.size == 0:
         raise CheckpointError(
-            f"the particles in {folder} have shape {values.shape}, their weights {log_weights.shape}."
+            f"the particles in {folder} have shape {values.shape}, but their weights have shape "
+            f"{log_weights.shape}."
         )
     if (values.dtype, log_weights.dtype) != (kind, kind):
         raise CheckpointError(
             f"the particles in {folder} are {values.dtype} and their weights {log_weights.dtype}, but "
-            f"JAX computes in {kind} here."
+            f"JAX uses {kind} in this process."
         )
 
 
 def require_sound(posterior: Posterior, what: str) -> None:
-    """Refuse a posterior with NaN or infinity in what counts; a particle of weight zero may hold it."""
+    """Refuse a posterior with NaN or infinity, except in particles of weight zero."""
     values, log_weights = map(np.asarray, posterior.particles)
     counts = log_weights > -np.inf
     with np.errstate(over="ignore"):
@@ -179,7 +178,7 @@ def require_sound(posterior: Posterior, what: str) -> None:
     members = counts.any(axis=-1)
     psi = [np.asarray(leaf)[members] if members.ndim else np.asarray(leaf) for leaf in _psi(posterior)]
     if not all(np.isfinite(part).all() for part in [values[counts], *psi]):
-        raise CheckpointError(f"{what} is NaN or infinite in places; train again.")
+        raise CheckpointError(f"{what} contains NaN or infinity; train again.")
 
 
 def _psi(posterior: Posterior) -> list[Any]:
@@ -194,9 +193,9 @@ def history_of(folder: Path, arrays: dict[str, Any]) -> History | None:
     names = ("eval_steps", "validation_nlpd", "best_step")
     steps, scores, best = (np.asarray(arrays.get(name, nothing)) for name in names)
     if (steps.ndim, scores.ndim, best.ndim) != (1, 1, 0) or best.dtype.kind not in "iu":
-        raise CheckpointError(f"the history in {folder} is not whole.")
+        raise CheckpointError(f"the history in {folder} is incomplete.")
     if len(scores) not in (0, len(steps)) or not 0 <= best < 2**62:
-        raise CheckpointError(f"the history in {folder} contradicts itself.")
+        raise CheckpointError(f"the history in {folder} is inconsistent.")
     return History(
         under(arrays, "metrics"), steps, scores, int(best), _departure(under(arrays, "departure"))
     )
@@ -211,11 +210,11 @@ def target_scale_of(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:
         return None
     log = arrays.get("log", np.zeros((), bool))
     if log.dtype != bool or log.ndim:
-        raise CheckpointError(f"the target scale in {folder} does not say whether of logarithms.")
+        raise CheckpointError(f"the target scale in {folder} has no valid flag for logarithms.")
     scale = TargetScale(arrays.get("shift"), arrays.get("scale"), bool(log))
     for part in scale[:2]:
         if part is None or part.dtype.kind not in "iuf" or part.ndim > 1 or not np.isfinite(part).all():
-            raise CheckpointError(f"the target scale in {folder} is not one of finite numbers.")
+            raise CheckpointError(f"the target scale in {folder} is not finite.")
     if not (scale.scale > 0).all():
         raise CheckpointError(f"the target scale in {folder} is not positive.")
     return scale
@@ -224,12 +223,3 @@ def target_scale_of(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:
 def under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     start = prefix + "/"
     return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _named(tree: PyTree) -> list[tuple[str, Any]]:
-    with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(_name(path), leaf) for path, leaf in with_paths]
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,8 +1,7 @@
-"""Pytrees on disk: safetensors with a checksum, written atomically, read without executing anything.
+"""Store pytrees as safetensors with a checksum; reading executes no code.
 
-A file holds the leaves of one pytree by their paths, and a JSON description. It is written beside
-its final name, flushed to the disk, and renamed over it, so that whatever happens there is always
-one whole file: the new one or the one before.
+A file holds the leaves of one pytree by path, and a JSON description. It is written atomically: under a
+temporary name, flushed to disk, then renamed.
 """
 
 from __future__ import annotations
@@ -23,28 +22,29 @@ from partialbayes.parallel._hosts import is_shared, to_numpy
 
 FORMAT = "partialbayes"
 VERSION = 2
-"""Raised when the layout of files changes."""
+"""Incremented when the layout of files changes."""
 
 
 def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> None:
-    """Write a pytree and a JSON description of it, atomically, readable by the owner alone.
+    """Write a pytree and a JSON description atomically, readable by the owner only.
 
     Args:
-        path: The file; its folder is made if need be.
-        tree: A pytree of arrays; typed random keys are kept as their data. Arrays divided over devices
-            are written whole; where several processes share them all call this, and process 0 writes.
-        description: Anything JSON can hold.
+        path: The file to write. Its folder is created if it does not exist.
+        tree: A pytree of arrays. Typed random keys are stored as their data, arrays divided over
+            devices as whole arrays. If several processes share an array, all must call this, and
+            process 0 writes.
+        description: A dictionary of JSON values.
 
     Raises:
-        CheckpointError: The disk refused. A file that was there before is untouched.
+        CheckpointError: The file could not be written. An earlier file is unchanged.
     """
     from safetensors.numpy import save
 
     path = Path(path)
-    leaves = [(name, _key_data(leaf)) for name, leaf in _named_leaves(tree)]
+    leaves = [(name, _key_data(leaf)) for name, leaf in named_leaves(tree)]
     arrays = {name: to_numpy(leaf) for name, leaf in leaves}
     if any(is_shared(leaf) for _, leaf in leaves) and jax.process_index() > 0:
-        return  # all bring what they have, one writes
+        return  # all processes took part in gathering; process 0 writes
     text = json.dumps(description)
     metadata = {
         "format": FORMAT,
@@ -57,8 +57,8 @@ def save_tree(path: str | Path, tree: PyTree, description: dict[str, Any]) -> No
         write_atomically(path, content)
     except OSError as error:
         raise CheckpointError(
-            f"the checkpoint {path} could not be written ({error.strerror or error}); the one before "
-            "it, if any, is intact. Free some space or choose another folder, then resume."
+            f"the checkpoint {path} could not be written ({error.strerror or error}); an earlier one "
+            "is unchanged. Free some space or choose another folder, then resume."
         ) from error
 
 
@@ -67,23 +67,23 @@ def load_tree(path: str | Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
 
     Args:
         path: A file written by `save_tree`.
-        like: A pytree of the same structure, shapes and dtypes; ``jax.eval_shape`` gives one.
+        like: A pytree of the same structure, shapes and dtypes, such as from ``jax.eval_shape``.
 
     Returns:
         The pytree on the device, and the description.
 
     Raises:
-        CheckpointError: The file is missing, damaged, foreign, newer than this library, or of
-            another structure; the message names the first leaf that differs.
+        CheckpointError: The file is missing, damaged, not of this library, of a newer version, or has
+            another structure. The message names the first leaf that differs.
     """
     arrays, description = read_file(path)
     return as_tree(path, arrays, like), description
 
 
 def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
-    """The arrays of a file as a pytree of a known structure; see `load_tree`."""
+    """Arrange the arrays of a file as a pytree of a known structure; see `load_tree`."""
     arrays, leaves = dict(arrays), []
-    for name, leaf in _named_leaves(like):
+    for name, leaf in named_leaves(like):
         if name not in arrays:
             raise CheckpointError(
                 f"{path} holds no {name!r}: it was written by another algorithm, network or subset."
@@ -93,8 +93,8 @@ def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
         if (array.shape, array.dtype) != (expected.shape, expected.dtype):
             raise CheckpointError(
                 f"{name!r} in {path} is {array.dtype}{list(array.shape)}, but this run needs "
-                f"{expected.dtype}{list(expected.shape)}: another network, number of particles or "
-                "precision."
+                f"{expected.dtype}{list(expected.shape)}: the network, the number of particles or the "
+                "precision differs."
             )
         leaves.append(_as_key(jnp.asarray(array), leaf))
     if arrays:
@@ -106,7 +106,7 @@ def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
 
 
 def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of a file by name, and its description, after all checks of the file itself."""
+    """Read the arrays of a file by name, and its description; check format, version and checksum."""
     from safetensors import safe_open
 
     path = Path(path)
@@ -116,17 +116,17 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # whatever the reader raises, it is the file
+    except Exception as error:  # whatever the reader raises, the file is the cause
         raise CheckpointError(
-            f"{path} is not a readable checkpoint ({error}); it may be truncated or something else."
+            f"{path} is not a readable checkpoint ({error}); it may be truncated, or not a checkpoint."
         ) from error
     if metadata.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is a safetensors file, but not one of partialbayes.")
+        raise CheckpointError(f"{path} is a safetensors file, but not one from partialbayes.")
     version = metadata.get("version", "")
     if version != str(VERSION):
         raise CheckpointError(
             f"{path} has version {version!r}, but this library reads version {VERSION}; "
-            "update partialbayes, or make the file again."
+            "update partialbayes, or write the file again."
         )
     if metadata.get("checksum") != _checksum(arrays, metadata.get("description", "")):
         raise CheckpointError(f"{path} has been altered or damaged: its checksum does not match.")
@@ -140,12 +140,13 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def fingerprint(tree: PyTree) -> str:
-    """A short digest of the values in a pytree, to tell one data set from another."""
-    named = {name: to_numpy(_key_data(leaf)) for name, leaf in _named_leaves(tree)}
+    """Return a short digest of the values in a pytree, to recognize a data set."""
+    named = {name: to_numpy(_key_data(leaf)) for name, leaf in named_leaves(tree)}
     return _checksum(named)[:16]
 
 
-def _named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
+    """Return the path and the value of each leaf."""
     with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in with_paths]
 

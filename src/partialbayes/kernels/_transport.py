@@ -1,36 +1,36 @@
-"""Transport: forgetting and the batch both enter by one affine map of the cloud.
+"""Transport: one affine map of the cloud both forgets and updates with the batch.
 
 The step π ← π^{1−ε} · prior^ε · p(batch), ε = M/N, has the posterior of all N rows as its fixed point
-(see `forgetting`). Here all of it is done by moving particles. With
+(see `forgetting`). Here it is done by moving particles only. With
 
     U(φ) = ε log π(φ) + log p(batch | φ),
 
-a cloud of mean m and covariance C goes to mean m' and covariance C',
+a cloud with mean m and covariance C is moved to mean m' and covariance C',
 
     C'⁻¹ = (1 − ε) C⁻¹ − E[∇²U],    m' = m + C' E[∇U],
 
-expectations over the cloud: the natural-gradient step, of length ε, of the normal law nearest to the
-posterior. If U is quadratic (a network linear in φ, normal noise and prior) it is Kalman's update, so
-that the fixed point is the posterior itself. Curvature needs no second derivatives: by Stein's
-identity E[∇²U] = C⁻¹ Cov(φ, ∇U), the regression of the particles' own gradients on where they are,
-which is exact where U is quadratic, for any cloud of more particles than dimensions.
+with expectations over the cloud. This is a natural-gradient step of length ε for the Gaussian closest to
+the posterior. If U is quadratic (a network linear in φ, Gaussian noise and prior), it is the Kalman
+update, and the fixed point is the posterior itself. No second derivatives are needed: by Stein's
+identity, E[∇²U] = C⁻¹ Cov(φ, ∇U), a regression of the gradients on the particles. It is exact for
+quadratic U and any cloud with more particles than dimensions.
 
-In coordinates y of the cloud, φ = m + Rᵀ y with C = Rᵀ R, it reads: with G_j = R ∇U(φ_j),
+In whitened coordinates y, φ = m + Rᵀ y with C = Rᵀ R, the step is, with G_j = R ∇U(φ_j),
 
-    B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j,
+    B = (1 − ε) I − sym((1/J) Σ_j y_j G_jᵀ),    y_j ← B⁻¹ (1/J) Σ_i G_i + B^{−½} y_j.
 
-where the symmetric root is the map that moves the cloud least, measured by the cloud. The
-eigenvalues of B are held above 1 − ε, and ½ at least: the curvature of a batch may be negative, and no
-batch widens the cloud by more than forgetting does. The shift of the mean is held below two standard
-deviations, root mean square: further out the cloud's gradients say little.
+The symmetric root is the map that moves the cloud least, in the metric C⁻¹. The eigenvalues of B are at
+least max(1 − ε, ½): the curvature of a batch may be negative, but a batch must not widen the cloud more
+than forgetting does. The shift of the mean is limited to a root mean square of two standard deviations,
+because the cloud's gradients are not informative farther out.
 
 In diagonal form, for clouds with hardly more particles than dimensions, R and B are diagonal, and the
-fixed point is the nearest normal law with independent coordinates. Each coordinate is then mirrored
-at its mean, or not, at random: it is the same law, and chance correlations between coordinates
+fixed point is the closest Gaussian with independent coordinates. Each coordinate is then reflected at
+its mean with probability ½. That keeps the distribution, and random correlations between coordinates
 average out over steps.
 
-No particle is weighted, resampled or copied, and there is no noise. An affine map keeps the cloud's
-shape: what comes out is the normal law nearest to the posterior, which a banana or two modes are not.
+No particle is weighted, resampled or copied, and no noise is added. An affine map keeps the shape of the
+cloud: the result approximates the posterior by a Gaussian, even if it is curved or has several modes.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ Values = Float[Array, "particle dim"]
 
 _LEAST_FACTOR = 0.5
 _FARTHEST = 2.0
-_MARGIN = 1.25  # particles per dimension for the covariance to be full
+_MARGIN = 1.25  # particles per dimension for a full covariance
 
 
 class Frame(NamedTuple):
-    """A cloud's own coordinates: φ_j = m + Rᵀ y_j.
+    """Whitened coordinates of a cloud: φ_j = m + Rᵀ y_j.
 
     Attributes:
-        standard: y, of mean zero and covariance one. An affine map of the cloud does not change it.
-        factor: R, which the moves multiply.
+        standard: y, with mean zero and covariance I. An affine map of the cloud does not change it.
+        factor: R, which each move multiplies.
     """
 
     standard: Values
@@ -67,20 +67,23 @@ class Frame(NamedTuple):
 
 
 def transport(covariance: Covariance = "auto") -> Kernel:
-    """Move the cloud by an affine map that forgets the share M/N and takes the batch in.
+    """Move the cloud by an affine map that forgets the share M/N and updates with the batch.
 
-    The default of `ohsmc`. It holds mean and covariance of a posterior that is nearly normal with a few
-    particles per dimension, and has no number to choose. It needs the gradient in φ, which the backward
-    pass for ψ gives along.
+    This is the default of `ohsmc`. It reproduces the mean and covariance of a nearly Gaussian posterior
+    with a few particles per random weight, and has no step size. It needs the gradient in φ, which comes
+    with the backward pass for ψ.
 
     Args:
-        covariance: "full" follows the correlations of the particles, and needs more particles than
-            weights; "diagonal" treats every weight alone, and its variances are too small where weights
-            are correlated; "auto" is full from 5/4 as many particles as weights.
+        covariance: "full" tracks the correlations of the weights, and needs more particles than random
+            weights. "diagonal" treats every weight separately, and its variances are too small for
+            correlated weights. "auto" is full if there are at least 5/4 as many particles as weights.
+
+    Returns:
+        The kernel, to pass to `ohsmc`.
 
     Raises:
-        ValueError: ``covariance`` is none of the three; or, when it is used, there are too few
-            particles.
+        ValueError: ``covariance`` is none of the three, or there are too few particles when the kernel
+            is used.
 
     Example:
         >>> import partialbayes as pb
@@ -109,7 +112,7 @@ def transport(covariance: Covariance = "auto") -> Kernel:
 
 
 def _move_together(values: Values, gradient: Values, rate: Scalar, frame: Frame) -> Moved:
-    """Move the cloud and its frame; the standard coordinates stay as they are."""
+    """Move the cloud and its frame; the whitened coordinates do not change."""
     num_particles, dim = values.shape
     standard, factor = frame
     regression = -(standard.T @ gradient) @ factor.T / num_particles
@@ -122,7 +125,7 @@ def _move_together(values: Values, gradient: Values, rate: Scalar, frame: Frame)
 
 
 def _move_each(key: PRNGKey, values: Values, gradient: Values, rate: Scalar) -> Values:
-    """Move every coordinate by its own variance."""
+    """Move every coordinate separately."""
     cloud = whiten_each(values)
     pulled = gradient * cloud.factor[None, :]
     factors = jnp.maximum(1.0 - rate - (cloud.standard * pulled).mean(axis=0), _least(rate))
@@ -142,7 +145,7 @@ def _held_back(shift: Phi) -> Phi:
 
 
 def slopes_of(particles: Particles, target: Target) -> Slopes:
-    """The gradients that come with the target, or else by a pass of its own."""
+    """Return the gradients that come with the target, or compute them."""
     if target.slopes is not None:
         return target.slopes
     of_density = jax.vmap(jax.grad(target.log_density))(particles.values)
@@ -151,21 +154,21 @@ def slopes_of(particles: Particles, target: Target) -> Slopes:
 
 
 def require_covariance(covariance: str) -> None:
-    """Refuse what is no form of a covariance."""
+    """Refuse an unknown form of the covariance."""
     if covariance not in ("auto", "full", "diagonal"):
         raise ValueError(f'covariance must be "auto", "full" or "diagonal", not {covariance!r}.')
 
 
 def is_full(covariance: Covariance, num_particles: int, dim: int, margin: float) -> bool:
-    """Which form a cloud of this size gets, and an error where it is too small for any."""
+    """Return whether a cloud of this size gets a full covariance; refuse clouds that are too small."""
     if num_particles < 2:
         raise ValueError(
-            "this kernel moves the particles by their own spread, and one particle has none; use "
-            "num_particles=2 at least, and a few for every random weight if you can."
+            "this kernel uses the spread of the particles, and a single particle has none; use at least "
+            "num_particles=2, better a few for every random weight."
         )
     if covariance == "full" and num_particles <= dim:
         raise ValueError(
-            f"{num_particles} particles do not have a full covariance in {dim} dimensions; use "
+            f"{num_particles} particles have no full covariance in {dim} dimensions; use "
             f'covariance="diagonal", or num_particles above {dim}.'
         )
     return covariance == "full" or (covariance == "auto" and num_particles >= margin * dim + 1)

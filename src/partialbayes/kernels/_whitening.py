@@ -1,21 +1,21 @@
-"""Coordinates in which a cloud has covariance one, by products of matrices alone.
+"""Whiten a cloud of particles with matrix products only.
 
-Kernels that learn from the cloud need a factor R of its covariance, C = Rᵀ R, and `transport` also the
-inverse square root of a symmetric matrix. LAPACK has both, but its threads wait for each other by
-spinning, which makes a small factorization many times slower on a busy machine; no setting of a library
-can switch that off. Here everything is products and elementwise operations, which XLA runs in threads
-of its own:
+Kernels that use the covariance of the cloud need a factor R with C = Rᵀ R, and `transport` also the
+inverse square root of a symmetric matrix. LAPACK has both, but its threads wait in busy loops, which
+makes a small factorization many times slower on a busy machine, and a library cannot turn that off. The
+functions here use only products and elementwise operations, which XLA runs in its own threads:
 
-- `whiten` eliminates the correlation matrix to L⁻¹, one column after another, and then repairs the
-  rounding of that in single precision: y = A W, with W ≈ R⁻¹, goes to y (yᵀy/J)^{−½}.
-- `inverse_root` is the coupled iteration of Newton and Schulz, Y ← Y T, Z ← T Z, T = ½ (3 I − Z Y),
-  from Y = S / c and Z = I: Y → (S/c)^{½}, Z → (S/c)^{−½}. It takes three rounds near the identity and
-  two more for every factor of five between the eigenvalues.
-- `floored` raises eigenvalues below a bound to it, X ↦ ½ (X + |X|) for X = S − bound, where
-  |X| = X sign(X). The sign is a composition of seven odd polynomials of degree five, each the nearest to
-  one on the interval to which those before it have mapped the eigenvalues: what is above a thousandth
-  of the norm of X gets its sign up to rounding. Where the norm is larger than the bound, the second
-  one is repeated. It maps its interval into itself, and small eigenvalues to four times as much.
+- `whiten` eliminates the correlation matrix to L⁻¹, column by column, and then corrects the rounding in
+  single precision: y = A W, with W ≈ R⁻¹, becomes y (yᵀy/J)^{−½}.
+- `inverse_root` is the coupled Newton–Schulz iteration Y ← Y T, Z ← T Z, T = ½ (3 I − Z Y), from Y = S/c
+  and Z = I: Y → (S/c)^{½}, Z → (S/c)^{−½}. It takes three rounds near the identity, and two more for
+  every factor of five between the eigenvalues.
+- `floored` raises eigenvalues to a lower bound by X ↦ ½ (X + |X|) for X = S − bound, where
+  |X| = X sign(X). The sign is a composition of seven odd polynomials of degree five. Each is the best
+  approximation of one on the interval to which the previous ones map the eigenvalues. Eigenvalues above
+  a thousandth of the norm of X get their sign up to rounding. If the norm is larger than the bound, the
+  second polynomial is repeated: it maps its interval into itself, and multiplies small eigenvalues by
+  four.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from partialbayes.types import Phi, Scalar
 Matrix = Float[Array, "dim dim"]
 
 _MOST_ROUNDS = 50
-_SIGN_STEPS = (  # a, b, c of a x + b x³ + c x⁵, minimax on [0.001, 1] and on what comes of it
+_SIGN_STEPS = (  # a, b, c of a x + b x³ + c x⁵, minimax on [0.001, 1] and on its successive images
     (8.4703, -25.1082, 18.6293),
     (4.1828, -3.1087, 0.5806),
     (3.9619, -2.9541, 0.563),
@@ -44,12 +44,12 @@ _SIGN_STEPS = (  # a, b, c of a x + b x³ + c x⁵, minimax on [0.001, 1] and on
 
 
 class Whitened(NamedTuple):
-    """A cloud in coordinates of its own: φ_j = mean + factorᵀ standard_j.
+    """A whitened cloud: φ_j = mean + factorᵀ standard_j.
 
     Attributes:
-        mean: m.
-        standard: Mean zero and covariance one (or, diagonally, variances one).
-        factor: R with C = Rᵀ R; one standard deviation per coordinate in diagonal form.
+        mean: The mean of the cloud.
+        standard: Coordinates with mean zero and covariance I (in diagonal form: variances one).
+        factor: R with C = Rᵀ R (in diagonal form: the standard deviations).
     """
 
     mean: Phi
@@ -58,11 +58,11 @@ class Whitened(NamedTuple):
 
 
 def whiten(values: Float[Array, "particle dim"]) -> Whitened:
-    """Coordinates in which the cloud's covariance is the identity."""
+    """Return coordinates in which the covariance of the cloud is the identity."""
     cloud = whiten_each(values)
     unscaled = cloud.standard
     correlation = _gram(unscaled)
-    # Raised a little, so that rounding leaves it positive.
+    # Raise the diagonal slightly, so that the matrix stays positive definite under rounding.
     raised = (
         values.shape[1]
         * float(np.finfo(values.dtype).eps)
@@ -75,7 +75,7 @@ def whiten(values: Float[Array, "particle dim"]) -> Whitened:
 
 
 def whiten_each(values: Float[Array, "particle dim"]) -> Whitened:
-    """Coordinates in which each variance is one; a coordinate without any stays as it is."""
+    """Return coordinates in which each variance is one; constant coordinates stay unscaled."""
     mean = values.mean(axis=0)
     centered = values - mean[None, :]
     deviation = jnp.sqrt(jnp.mean(jnp.square(centered), axis=0))
@@ -106,7 +106,7 @@ def inverse_root(matrix: Matrix) -> Matrix:
 
 
 def floored(matrix: Matrix, least: float | Scalar) -> Matrix:
-    """Raise the eigenvalues of a symmetric matrix that are below ``least`` to it."""
+    """Raise the eigenvalues of a symmetric matrix to at least ``least``."""
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     above = matrix - least * identity
     norm = jnp.sqrt(jnp.sum(jnp.square(above))) + float(np.finfo(matrix.dtype).tiny)

@@ -1,7 +1,7 @@
-"""Inputs from elsewhere, and answers one had better not give.
+"""Detect out-of-distribution inputs, and abstain from uncertain predictions.
 
-An *uncertainty* is one number per input, larger where the input is stranger. ``inside`` are those of
-usual inputs, ``outside`` those of inputs from elsewhere.
+An *uncertainty* is one number per input, larger for stranger inputs. In the arguments, ``inside`` holds
+the uncertainties of in-distribution inputs, ``outside`` those of out-of-distribution inputs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from partialbayes.types import Scalar
 
 
 def energy(predictive: Predictive) -> Float[Array, " example"]:
-    """Free energy −log Σ_c e^{f_c} of the class logits f, their mean over particles.
+    """Compute the free energy −log Σ_c e^{f_c} of the logits f, averaged over particles first.
 
-    High where every logit is low: no class claims the input. The mean over particles comes first: that
-    of the energies themselves falls as particles disagree. It needs one label per example.
+    It is high if all logits are low. Averaging energies instead of logits would lower the result where
+    particles disagree. It needs one label per example.
 
     Args:
-        predictive: From `predict`, of classes.
+        predictive: The predictive of a classifier, from `predict`.
+
+    Returns:
+        The energy of each input.
 
     Raises:
-        ValueError: The likelihood is not one of classes with logits.
+        ValueError: The likelihood has no class logits.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -44,7 +47,7 @@ def energy(predictive: Predictive) -> Float[Array, " example"]:
     model, posterior = predictive.model, predictive.posterior
     logits = components(model, posterior, predictive.inputs, predictive.chunks.particles)
     if not model.likelihood.is_classification or not isinstance(logits, jax.Array) or logits.ndim > 3:
-        raise ValueError("energy needs class logits, one label per example, as categorical() has them.")
+        raise ValueError("energy needs class logits and one label per example, as with categorical().")
     if logits.ndim == 2:  # one logit: the log-odds of class one
         logits = 0.5 * jnp.stack([-logits, logits], axis=-1)
     weights = jnp.exp(posterior.particles.log_weights.ravel())
@@ -54,19 +57,19 @@ def energy(predictive: Predictive) -> Float[Array, " example"]:
 def feature_density(
     features: Float[AnyArray, "row feature"], labels: Int[AnyArray, " row"] | None = None
 ) -> Callable[[Any], Float[np.ndarray, " example"]]:
-    """−log density of features, under normal laws fitted to those of usual inputs.
+    """Fit a mixture of Gaussians to features, and return a function to their negative log-density.
 
-    One mean for each class and one covariance for all, shrunk a little toward its diagonal.
+    There is one mean per class and one shared covariance, shrunk slightly toward its diagonal.
 
     Args:
-        features: Of training inputs, such as ``trunk.features(x)[0]``.
-        labels: Their classes; a single mean by default.
+        features: Features of training inputs, such as ``trunk.features(x)[0]``.
+        labels: The classes of those inputs. Defaults to a single class.
 
     Returns:
         A function from features to uncertainties.
 
     Raises:
-        ValueError: ``features`` has not two axes, or ``labels`` another length.
+        ValueError: ``features`` does not have two axes, or ``labels`` has another length.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -78,7 +81,7 @@ def feature_density(
     """
     rows = np.asarray(features, float)
     if rows.ndim != 2:
-        raise ValueError(f"features have shape {rows.shape}; give (rows, features), flattened.")
+        raise ValueError(f"features have shape {rows.shape}; pass (rows, features), flattened.")
     classes = np.zeros(len(rows), int) if labels is None else np.asarray(labels)
     if classes.shape != (len(rows),):
         raise ValueError(
@@ -111,20 +114,20 @@ def feature_density(
 
 
 def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, " example"]]:
-    """Several uncertainties as one, −Σ_k log p_k, by Fisher's method.
+    """Combine several uncertainties into one, −Σ_k log p_k, by Fisher's method.
 
-    p_k is the share of known inputs that look at least as strange by the k-th uncertainty, so that units
-    do not matter, and an input that is strange by one of them is strange.
+    p_k is the share of known inputs whose k-th uncertainty is at least as large. So units do not matter,
+    and an input that is strange by one uncertainty is strange.
 
     Args:
-        known: Each uncertainty of usual inputs that were not trained on.
+        *known: The uncertainties of in-distribution inputs that were not trained on, one array each.
 
     Returns:
-        A function of the same number of uncertainties, of other inputs.
+        A function of the same uncertainties of other inputs.
 
     Raises:
-        ValueError: An uncertainty has not one number per input; or the function gets another number of
-            them.
+        ValueError: An uncertainty is not one number per input, or the function gets a different number
+            of uncertainties.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -134,13 +137,13 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
         array([0.  , 4.61])
     """
     if not known:
-        raise ValueError("known is empty; give at least one uncertainty of usual inputs.")
+        raise ValueError("known is empty; pass at least one uncertainty of in-distribution inputs.")
     sorted_ones = [np.asarray(_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
 
     def uncertainty(*others: Any) -> Float[np.ndarray, " example"]:
         if len(others) != len(sorted_ones):
             raise ValueError(
-                f"{len(others)} uncertainties are given, where {len(sorted_ones)} of usual inputs were."
+                f"{len(others)} uncertainties are given, but {len(sorted_ones)} were combined."
             )
         total = np.zeros(len(others[0]))
         for usual, values in zip(sorted_ones, others, strict=True):
@@ -152,17 +155,19 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
 
 
 def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]) -> Scalar:
-    """Area under the precision-recall curve of finding the inputs from elsewhere.
+    """Compute the area under the precision-recall curve of detecting out-of-distribution inputs.
 
-    The mean, over them, of the share of strange inputs among all that look at least as strange. Guessing
-    gives their share of all inputs, so it depends on how many there are of each.
+    Guessing gives their share of all inputs, so it depends on the number of each.
 
     Args:
-        inside: Uncertainty of usual inputs.
-        outside: The same of inputs from elsewhere.
+        inside: Uncertainties of in-distribution inputs.
+        outside: Uncertainties of out-of-distribution inputs.
+
+    Returns:
+        The average precision, between 0 and 1.
 
     Raises:
-        ValueError: Either has not one number per input.
+        ValueError: Either is not one number per input.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -178,15 +183,18 @@ def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]
 def fpr95(
     inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"], kept: float = 0.95
 ) -> Scalar:
-    """Share of the inputs from elsewhere that pass where 95 % of the usual ones do.
+    """Compute the false-positive rate at the threshold that accepts 95 % of in-distribution inputs.
 
     Args:
-        inside: Uncertainty of usual inputs.
-        outside: The same of inputs from elsewhere.
-        kept: The share of usual inputs that is to pass.
+        inside: Uncertainties of in-distribution inputs.
+        outside: Uncertainties of out-of-distribution inputs.
+        kept: The share of in-distribution inputs to accept.
+
+    Returns:
+        The share of out-of-distribution inputs that are accepted.
 
     Raises:
-        ValueError: Either has not one number per input, or ``kept`` is no probability.
+        ValueError: Either is not one number per input, or ``kept`` is not a probability.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -200,17 +208,12 @@ def fpr95(
 
 
 class RiskCoverage(NamedTuple):
-    """Risk of the answers that are given, from the surest one to all of them.
+    """A risk-coverage curve, from the most certain prediction to all of them.
 
     Attributes:
-        coverage: Share of inputs that are answered.
-        risk: Mean loss over those.
+        coverage: Share of inputs that are predicted.
+        risk: Mean loss of those predictions.
         threshold: The largest uncertainty among them.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.metrics.RiskCoverage._fields  # of curve = pb.metrics.risk_coverage(...)
-        ('coverage', 'risk', 'threshold')
     """
 
     coverage: Float[Array, " example"]
@@ -221,14 +224,18 @@ class RiskCoverage(NamedTuple):
 def risk_coverage(
     uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"]
 ) -> RiskCoverage:
-    """The risk-coverage curve: the mean loss if only the surest answers are given.
+    """Compute the risk-coverage curve: the mean loss of the most certain predictions.
 
     Args:
-        uncertainty: One number per input.
-        losses: What each answer costs: 1 for a wrong class and 0 for a right one, or a squared error.
+        uncertainty: The uncertainty of each input.
+        losses: The loss of each prediction: 1 for a wrong class and 0 for a right one, or a squared
+            error.
+
+    Returns:
+        Coverage, risk and threshold, one entry per input.
 
     Raises:
-        ValueError: The two differ in length, or hold nothing.
+        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -239,25 +246,28 @@ def risk_coverage(
     doubts, costs = jnp.asarray(uncertainty), jnp.asarray(losses, jnp.result_type(float))
     if doubts.ndim != 1 or doubts.shape != costs.shape or doubts.size == 0:
         raise ValueError(
-            f"uncertainty has shape {doubts.shape} and losses {costs.shape}; give one number per input."
+            f"uncertainty has shape {doubts.shape} and losses {costs.shape}; pass one number per input."
         )
     order = jnp.argsort(doubts)
     counts = jnp.arange(1, doubts.size + 1)
-    # Inputs that look equally sure are answered together: each gets the mean of its group.
+    # Equally uncertain inputs are predicted together: each gets the mean of its group.
     ends = jnp.searchsorted(doubts[order], doubts[order], side="right")
     risk = (jnp.cumsum(costs[order]) / counts)[ends - 1]
     return RiskCoverage(ends / doubts.size, risk, doubts[order])
 
 
 def aurc(uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"]) -> Scalar:
-    """Area under the risk-coverage curve: the mean risk over all shares of answers; lower is better.
+    """Compute the area under the risk-coverage curve; lower is better.
 
     Args:
-        uncertainty: One number per input.
-        losses: What each answer costs, as in `risk_coverage`.
+        uncertainty: The uncertainty of each input.
+        losses: The loss of each prediction.
+
+    Returns:
+        The mean risk over all coverages.
 
     Raises:
-        ValueError: The two differ in length, or hold nothing.
+        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -269,17 +279,12 @@ def aurc(uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " exa
 
 
 class Selective(NamedTuple):
-    """When to answer.
+    """A rule that decides when to predict and when to abstain.
 
     Attributes:
-        threshold: Answer where the uncertainty is at most this; minus infinity to abstain always.
-        coverage: Share of inputs answered, on the rows it was chosen by.
-        risk: Their mean loss there.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> pb.metrics.Selective._fields  # of rule = pb.metrics.selective(...)
-        ('threshold', 'coverage', 'risk')
+        threshold: The largest uncertainty at which to predict; minus infinity to abstain always.
+        coverage: Share of inputs predicted, on the rows that chose the threshold.
+        risk: Mean loss of those predictions.
     """
 
     threshold: float
@@ -290,17 +295,20 @@ class Selective(NamedTuple):
 def selective(
     uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " example"], risk: float
 ) -> Selective:
-    """Answer or abstain: the threshold that answers most inputs at no more than a wanted risk.
+    """Choose the largest threshold whose predictions have at most the given risk.
 
-    Choose it on held-out rows: on training rows every answer looks right.
+    Choose it on held-out rows: on training rows most predictions are right.
 
     Args:
-        uncertainty: One number per input.
-        losses: What each answer costs, as in `risk_coverage`.
-        risk: The mean loss that is allowed.
+        uncertainty: The uncertainty of each input.
+        losses: The loss of each prediction.
+        risk: The largest mean loss that is allowed.
+
+    Returns:
+        The threshold, with its coverage and risk on these rows.
 
     Raises:
-        ValueError: The two differ in length, or hold nothing.
+        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -321,6 +329,6 @@ def _sorted(name: str, values: Any) -> Float[Array, " example"]:
     array = jnp.asarray(values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
-            f"{name} has shape {array.shape}; give one uncertainty per input, and at least one."
+            f"{name} has shape {array.shape}; pass one uncertainty per input, and at least one."
         )
     return jnp.sort(array)

@@ -1,4 +1,4 @@
-"""A trained network made Bayesian in one call.
+"""Make a trained network Bayesian in one call.
 
 It may import `training` and what is below it.
 """

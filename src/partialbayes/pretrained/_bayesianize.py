@@ -1,7 +1,7 @@
-"""The one call: a prior around the trained weights, of a width that held-out rows choose.
+"""Make a trained network Bayesian: a prior centered on its weights, as wide as held-out rows allow.
 
-The width is the widest whose predictions on held-out rows are as good as the best found, to within a
-standard error. Everything before the random weights runs once for each row.
+The chosen width is the largest whose held-out log-density is within one standard error of the best. The
+layers before the random weights run once per row.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from partialbayes._utils.checks import (
 )
 from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
+from partialbayes.io._pytree_file import named_leaves
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import auroc
 from partialbayes.model._batch import as_batch
@@ -71,44 +72,46 @@ def bayesianize(
     rows: int = 256,
     key: Seed = 0,
 ) -> Bayesianized:
-    """Make part of a trained network random, and say what that did to its predictions.
+    """Make part of a trained network random, and compare its predictions with the original ones.
 
     Args:
         network: The trained network, from any adapter.
-        data: ``(inputs, targets)``, usually what it was trained on.
-        validation: Rows that the network was not trained on. Half of them choose the prior's width and
-            calibrate; the other half are for the comparison. By default a share of ``data`` is held out,
-            which flatters a network that was trained on them: pass others where you have them.
-        stochastic: Which weights are random: "head" for the layer that the network defines last;
-            "low_rank" or "rank_one" for factors added to its kernels; or a glob, several, a predicate, a
-            `Subset`.
-        likelihood: How targets are distributed; by default categorical (or Bernoulli, for one output)
-            for whole numbers, Gaussian for others, both with what calibrates them.
-        freeze: Which of the other weights stay as they are; all by default.
-        width: The prior's standard deviation; by default it is found.
-        widths: Those to try, in units of the random weights' root mean square.
-        sampler: How φ is sampled, all the data at once. By default draws of Laplace's Gaussian,
-            corrected by HMC, where the outputs are linear in at most 2,000 random weights, and HMC of
-            tuned step size elsewhere.
-        train: ``model -> algorithm`` to train by, such as ``lambda model: pb.ohsmc(model)``, once for
-            each width; by default φ is only sampled, and nothing is trained.
-        epochs: Of ``train``.
-        batch_size: Of ``train``.
-        outside: Inputs from elsewhere, to report how well the posterior tells them apart.
-        cache: A folder to keep features in, as memory maps. With ``train`` the features are read batch
-            by batch: they need not fit into memory.
-        rank: Of "low_rank".
-        share: Of ``data`` to hold out where there is no ``validation``.
-        rows: Rows of inputs that go through the trunk at a time.
-        key: A ``jax.random.key`` or a whole number to make one from.
+        data: A pair ``(inputs, targets)``, usually the training data of the network.
+        validation: A pair of rows that the network was not trained on. One half chooses the width of the
+            prior and calibrates, the other half is for the comparison. By default a share of ``data`` is
+            held out. If the network was trained on those rows, its scores are too good.
+        stochastic: The random weights: "head" for the layer that the network defines last; "low_rank" or
+            "rank_one" for factors added to its kernels; or globs, a predicate or a `Subset`.
+        likelihood: The distribution of the targets. Defaults to a categorical one (Bernoulli for a
+            single output) for integers and a Gaussian one for other numbers, with a parameter that is
+            calibrated.
+        freeze: The deterministic weights that are not trained. Defaults to all of them.
+        width: The standard deviation of the prior. By default it is chosen from ``widths``.
+        widths: The widths to try, in units of the root mean square of the random weights.
+        sampler: A sampler of φ that uses all the data at once. If the outputs are linear in at most
+            2,000 random weights, the default is Laplace's approximation, corrected by HMC. Otherwise it
+            is HMC with an adapted step size.
+        train: A function ``model -> algorithm``, such as ``lambda model: pb.ohsmc(model)``, to train
+            with for each width. By default φ is only sampled, and nothing is trained.
+        epochs: Number of epochs of ``train``.
+        batch_size: Batch size of ``train``.
+        outside: Out-of-distribution inputs, to report how well the posterior detects them.
+        cache: A folder in which to store features as memory maps. ``train`` then reads them batch by
+            batch, so they need not fit in memory.
+        rank: The rank of "low_rank" factors.
+        share: The share of ``data`` to hold out if there is no ``validation``.
+        rows: Number of inputs that go through the trunk at a time.
+        key: A ``jax.random.key``, or an integer seed.
 
     Returns:
-        Model, posterior, and the comparison with the network as it was. A `DepartureWarning` tells
-        where that was better.
+        The model, its posterior, and the comparison with the original network.
 
     Raises:
         ValueError: ``stochastic`` or ``freeze`` matches no weight, the targets do not fit, or the
-            outputs of a row depend on the others.
+            outputs of a row depend on other rows.
+
+    Warns:
+        DepartureWarning: The original network predicts better.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, partialbayes as pb
@@ -133,8 +136,8 @@ def bayesianize(
     key_rows, key_posterior = jax.random.split(key)
     train_rows, choice, check = divide_rows(key_rows, data, validation, share)
 
-    as_it_was = network._replace(pretrained=True)
-    network, chosen = _random_part(as_it_was, stochastic, rank, train_rows[0])
+    original = network._replace(pretrained=True)
+    network, chosen = _random_part(original, stochastic, rank, train_rows[0])
     own = likelihood is None
     likelihood = _likelihood_for(network, choice) if likelihood is None else likelihood
     model = partial_bnn(network, chosen, likelihood, centered_on(network, learned(1.0)), freeze=freeze)
@@ -151,7 +154,7 @@ def bayesianize(
     sampler = _default_sampler(head, start, training[0]) if sampler is None else sampler
 
     def at(width: float) -> tuple[Posterior, Report]:
-        # The same randomness for each width: they differ by nothing else.
+        # All widths use the same random numbers, so that they can be compared.
         begin = _with_width(start, width)
         if train is None:
             return second_stage(sampler, head, begin, training, key=key_posterior)
@@ -168,7 +171,7 @@ def bayesianize(
 
     rest = as_batch(head, checking, "validation")
     away = None if outside is None else features(outside, "outside")
-    watcher = Watcher(as_it_was, likelihood, trunk, train_rows[0], rows)
+    watcher = Watcher(original, likelihood, trunk, train_rows[0], rows)
     strange = strangeness(trunk, posterior, watcher, train_rows, choice[0])
     result = Bayesianized(
         model=model,
@@ -191,7 +194,7 @@ def bayesianize(
 
 
 class _Features:
-    """The features of several sets of rows, in memory or in a folder of each."""
+    """Computes features of several sets of rows, in memory or in one folder per set."""
 
     def __init__(self, trunk: Trunk, cache: str | Path | None, rows: int) -> None:
         self.trunk, self.rows = trunk, rows
@@ -203,22 +206,22 @@ class _Features:
 
 
 def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
-    """What the targets look like, with a parameter to calibrate by."""
+    """Return a likelihood for the type of the targets, with a parameter to calibrate."""
     inputs, targets = rows
     params = network.init(jax.random.key(0))
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf[:256]), inputs)
     outputs = network.apply(params, first)
     if not isinstance(outputs, jax.Array):
         raise ValueError(
-            "likelihood is needed, because the network's output is not one array; pass likelihood=, or "
-            "choose an output, as from_torch(module, output=...) does."
+            "the network's output is not a single array; pass likelihood=, or choose one output, as "
+            "from_torch(module, output=...) does."
         )
     if np.issubdtype(targets.dtype, np.integer) or targets.dtype == bool:
         single = outputs.ndim == 1 or outputs.shape[-1] == 1
         if not single and np.all(outputs >= 0.0) and np.allclose(outputs.sum(-1), 1.0, atol=1e-3):
             raise ValueError(
-                "the outputs are probabilities already, where logits are needed; leave out the "
-                "final softmax, or pass likelihood=."
+                "the outputs are probabilities already, but logits are needed; leave out the final "
+                "softmax, or pass likelihood=."
             )
         return bernoulli(learned(1.0)) if single else categorical(learned(1.0))
     residuals = np.asarray(outputs).reshape(len(outputs), -1) - targets[:256].reshape(len(outputs), -1)
@@ -228,7 +231,7 @@ def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
 def _random_part(
     network: Network, stochastic: Selection, rank: int, inputs: PyTree
 ) -> tuple[Network, Selection]:
-    """The network, with factors added where those are asked for, and which weights are random."""
+    """Return the network, with factors if requested, and the selection of its random weights."""
     if stochastic == "head" and not _has_head(network):
         return network, output_layer()
     if stochastic not in ("low_rank", "rank_one"):
@@ -241,14 +244,13 @@ def _random_part(
 
 
 def _has_head(network: Network) -> bool:
-    """Whether "head" is the path of a weight."""
+    """Return whether "head" is the path of a weight."""
     params = jax.eval_shape(network.init, jax.random.key(0))
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return any(jax.tree_util.keystr(path, simple=True, separator="/") == "head" for path, _ in leaves)
+    return any(name == "head" for name, _ in named_leaves(params))
 
 
 def _default_sampler(head: Model, start: Posterior, features: Sequence[Any]) -> Sampler:
-    """Laplace's Gaussian, corrected by HMC, where the outputs are linear in φ; else chains."""
+    """Return Laplace's approximation corrected by HMC if the outputs are linear in φ, else HMC."""
     if head.split.dim <= _LARGEST_FACTORED and _is_linear(head, start, features):
         return laplace(num_particles=100, num_moves=10)
     return hmc(
@@ -262,7 +264,7 @@ def _default_sampler(head: Model, start: Posterior, features: Sequence[Any]) -> 
 
 
 def _is_linear(head: Model, start: Posterior, features: Sequence[Any]) -> bool:
-    """Whether two changes of φ change the outputs by the sum of what each does."""
+    """Return whether the outputs change additively under two changes of φ."""
     few = tuple(jnp.asarray(one[:8]) for one in features)
     phi = start.particles.values[0]
     first, second = jax.random.normal(jax.random.key(0), (2, *phi.shape), phi.dtype)
@@ -275,13 +277,13 @@ def _is_linear(head: Model, start: Posterior, features: Sequence[Any]) -> bool:
 
 
 def _widths(start: Posterior, widths: Sequence[float]) -> tuple[float, ...]:
-    """The widths in units of the weights' root mean square."""
+    """Multiply the widths by the root mean square of the random weights."""
     size = float(jnp.sqrt(jnp.mean(jnp.square(start.particles.values[0])))) or 1.0
     return tuple(size * float(number) for number in widths)
 
 
 def _with_width(start: Posterior, width: float) -> Posterior:
-    """The posterior at the weights, with another width of the prior in its ψ."""
+    """Set the width of the prior in the ψ of a posterior."""
     prior = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.log(width)), start.psi.prior)
     return start._replace(psi=start.psi._replace(prior=prior))
 
@@ -298,7 +300,7 @@ def _warn(result: Bayesianized) -> None:
     if "accuracy" in result.after and result.after["accuracy"] < result.before["accuracy"] - 0.01:
         warnings.warn(
             f"the accuracy fell from {result.before['accuracy']:.4f} to {result.after['accuracy']:.4f}; "
-            "a smaller width keeps the predictions nearer to those of the network as it was.",
+            "a smaller width keeps the predictions closer to those of the original network.",
             DepartureWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""What held-out rows choose: the width of the prior, and the likelihood's one number."""
+"""Choose the width of the prior and the parameter of the likelihood on held-out rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TEMPERATURES = np.geomspace(0.25, 4.0, 33)
 
 
 def log_densities(model: Model, posterior: Posterior, rows: Batch) -> Float[np.ndarray, " example"]:
-    """The predictive log-density of each row."""
+    """Compute the predictive log-density of each row."""
     chunks = model.chunks._replace(rows=rows_to_score(model, posterior.particles, rows.mask.shape[0]))
     return np.asarray(mixture.log_density(model, posterior, rows, chunks))
 
 
 def widest_of_the_best(densities: Sequence[Float[np.ndarray, " example"]]) -> int:
-    """The last whose mean is within a standard error of the highest, both from the same rows."""
+    """Return the last index whose mean is within one standard error of the highest."""
     best = int(np.argmax([values.mean() for values in densities]))
 
     def is_as_good(values: Float[np.ndarray, " example"]) -> bool:
@@ -34,7 +34,11 @@ def widest_of_the_best(densities: Sequence[Float[np.ndarray, " example"]]) -> in
 
 
 def calibrated(model: Model, posterior: Posterior, rows: Batch) -> tuple[Posterior, float]:
-    """The posterior with the likelihood's one scalar parameter, if it has one, fitted to the rows."""
+    """Fit the scalar parameter of the likelihood to the rows, if there is exactly one.
+
+    Returns:
+        The posterior with that parameter, and the factor that it was multiplied by.
+    """
     leaves = jax.tree.leaves(posterior.psi.likelihood)
     if len(leaves) != 1 or leaves[0].ndim:
         return posterior, 1.0

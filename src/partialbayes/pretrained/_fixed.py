@@ -1,4 +1,4 @@
-"""Training of a model whose prior and likelihood keep their numbers."""
+"""Train a model with fixed parameters of its prior and likelihood."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def train_at(
     batch_size: int | None,
     key: PRNGKey,
 ) -> Posterior:
-    """Train with the prior's and the likelihood's parameters as ``psi`` has them."""
+    """Train with the parameters of the prior and the likelihood fixed at those of ``psi``."""
     trained = fit(
         train(_with_numbers_of(psi, model)),
         data,
@@ -30,12 +30,12 @@ def train_at(
         key=key,
     ).posterior
     if trained.is_ensemble:
-        raise ValueError("train must give an algorithm with one ψ; ensembles have several.")
+        raise ValueError("train must return an algorithm with one ψ; ensembles have several.")
     return trained._replace(psi=psi._replace(network=trained.psi.network))
 
 
 def _with_numbers_of(psi: Psi, model: Model) -> Model:
-    """The same model, whose ψ is of the network alone."""
+    """Return the model with fixed parameters, so that ψ holds only weights of the network."""
 
     def whole(own: Psi) -> Psi:
         return psi._replace(network=own.network)

@@ -1,4 +1,4 @@
-"""What became of a trained network: its posterior, and its predictions beside those it made before."""
+"""Hold the result of `bayesianize`: a posterior, and its scores beside those of the original network."""
 
 from __future__ import annotations
 
@@ -19,26 +19,21 @@ from partialbayes.types import Model, Posterior, Report
 
 @dataclass(frozen=True, eq=False)
 class Bayesianized:
-    """What `bayesianize` returns.
+    """The result of `bayesianize`.
 
     Attributes:
         model: The whole network as a model, for `predict`, `save` or more training.
-        posterior: Its posterior.
-        trunk: The model cut before its random weights; what `predict` here runs.
-        width: The prior's standard deviation that was chosen.
-        widths: The NLPD of the rows to choose by, for each width tried.
-        temperature: What the likelihood's own parameter (a temperature, a noise variance) was
-            multiplied by to fit the held-out rows; 1 where it has none.
-        before: Scores of the network as it was, on rows that nothing was chosen by.
-        after: The same of the posterior.
-        departure: The comparison of both, with its error.
-        report: What the sampler reports; None if there was none.
-        uncertainty: From inputs and their features in the trunk to `strangeness`.
-
-    Example:
-        >>> import partialbayes as pb
-        >>> sorted(pb.pretrained.Bayesianized.__dataclass_fields__)[:3]  # of pb.bayesianize(...)
-        ['after', 'before', 'departure']
+        posterior: The posterior of the model.
+        trunk: The model, split before its random weights; the method `predict` uses it.
+        width: The chosen standard deviation of the prior.
+        widths: The validation NLPD for each width that was tried.
+        temperature: The factor by which the likelihood's parameter (a temperature or a noise variance)
+            was multiplied to fit the validation rows; 1 if it has none.
+        before: Scores of the original network, on rows that were not used for any choice.
+        after: Scores of the posterior on the same rows.
+        departure: The comparison of both, with its standard error.
+        report: The report of the sampler; None if there was none.
+        uncertainty: The function behind `strangeness`, of inputs and their features in the trunk.
     """
 
     model: Model
@@ -54,22 +49,35 @@ class Bayesianized:
     uncertainty: Uncertainty
 
     def predict(self, inputs: PyTree) -> Predictive:
-        """Return the predictive mixture at new inputs; the trunk runs once, not once per particle."""
+        """Predict new targets; the trunk runs once, not once per particle.
+
+        Args:
+            inputs: New inputs, one row per example.
+
+        Returns:
+            The predictive mixture, as from `predict`.
+        """
         return predict(self.trunk.head, self.posterior, self.trunk.features(inputs))
 
     def strangeness(self, inputs: PyTree) -> Float[np.ndarray, " example"]:
-        """Return one number per input, larger for inputs unlike those of the training data.
+        """Score how unlike the training data each input is.
 
-        It is −log p₁ − log p₂: p₁ is the share of the rows to choose by whose outputs claim them as
-        little (`metrics.energy`; for numbers, whose particles disagree as much), p₂ the share whose
-        features are as unlikely (`metrics.feature_density`, where a row has at most 2,048 of them). The
-        features are those before the last two layers of the network as it was, or those
-        before the random weights, where its layers cannot be counted or have too many.
+        The score is −log p₁ − log p₂. Here p₁ is the share of validation rows with at least the same
+        energy (`metrics.energy`; for regression, the same epistemic variance), and p₂ the share whose
+        features are at least as unlikely (`metrics.feature_density`, for up to 2,048 features). The
+        features are those before the last two layers of the original network. If its layers cannot be
+        counted or have too many features, they are those before the random weights.
+
+        Args:
+            inputs: New inputs, one row per example.
+
+        Returns:
+            One number per input, larger for stranger inputs.
         """
         return self.uncertainty(inputs, self.trunk.features(inputs))
 
     def __str__(self) -> str:
-        """The comparison as a table."""
+        """Return the comparison as a table."""
         names = [name for name in self.after if name in self.before] + [
             name for name in self.after if name not in self.before
         ]
@@ -82,14 +90,7 @@ class Bayesianized:
 
 
 def scores_of(model: Model, posterior: Posterior, rows: Any, outside: Any) -> dict[str, float]:
-    """The scores of a posterior on features and targets, and how well it finds features from elsewhere.
-
-    Args:
-        model: The head.
-        posterior: Of one particle, the network as it was, or of many.
-        rows: Features and targets.
-        outside: Features from elsewhere, or None.
-    """
+    """Score a posterior on features and targets, and its detection of out-of-distribution features."""
     predictive = predict(model, posterior, rows[0])
     scores = {
         name: value

@@ -1,11 +1,11 @@
-"""How strange an input is to a network with a random part.
+"""Score how unlike the training data an input is.
 
-Two signs, each blind to what the other sees: how little the outputs claim the input (the energy of the
-logits, or the disagreement of particles about a number), and how unlikely its features are. Both become
-tail probabilities among known rows, and Fisher's method adds them. No input from elsewhere is used.
+Two scores detect different things. One comes from the outputs: the energy of the logits, or the
+epistemic variance in regression. The other is the negative log-density of features. Both become tail
+probabilities among known rows, which Fisher's method combines. No out-of-distribution input is used.
 
-The features are those before the last two layers of the network as it was. Those before the last one
-have lost most of what is not needed to tell the known classes apart.
+The features are those before the last two layers of the original network. Those before the last layer
+have lost most of what does not separate the known classes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from partialbayes.types import Likelihood, Network, Posterior
 
 Uncertainty = Callable[[PyTree, Any], Float[np.ndarray, " example"]]
 
-_MOST_FEATURES = 2048  # whose covariance is worth its memory
+_MOST_FEATURES = 2048  # the covariance of more features takes too much memory
 _MOST_ROWS = 10_000
 
 
 class Watcher:
-    """The features whose density is looked at, a row of numbers for each input.
+    """Computes the features whose density is estimated, one row of numbers per input.
 
     Args:
-        network: The network as it was.
-        likelihood: Any that fits its outputs.
-        trunk: What to look at where the layers of the network cannot be counted, or where too many
-            features come before the last two.
-        inputs: A few rows.
-        rows: Rows of inputs that go through the network at a time.
+        network: The original network.
+        likelihood: Any likelihood that fits its outputs.
+        trunk: The trunk to use if the layers of the network cannot be counted, or if there are too many
+            features before the last two.
+        inputs: A few rows of inputs.
+        rows: Number of inputs that go through the network at a time.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Watcher:
         try:
             model = partial_bnn(network, layer(-2, -1), likelihood, freeze="**")
             self.trunk = split_trunk(model, inputs)
-        except ValueError:  # one layer, or an unknown order
+        except ValueError:  # a single layer, or layers of unknown order
             self.trunk = trunk
         if self(jax.tree.map(lambda leaf: leaf[:1], inputs)).shape[1] > _MOST_FEATURES:
             self.trunk = trunk
 
     def __call__(self, inputs: PyTree) -> Float[np.ndarray, "row feature"]:
-        """Return the features; if they are many, arrays with positions are averaged over these."""
+        """Return the features; if there are many, arrays are averaged over their positions."""
         total = num_rows("inputs", inputs)
         rows = min(self.rows, total)
         pieces = []
         for begin in range(0, total, rows):
-            start = min(begin, total - rows)  # the last piece overlaps the one before: one program
+            start = min(begin, total - rows)  # the last piece overlaps: all have the same shape
             piece = jax.tree.map(lambda leaf, s=start: leaf[s : s + rows], inputs)
             pieces.append(self._flat(self.trunk.features(piece, rows))[begin - start :])
         return np.concatenate(pieces)
@@ -80,14 +80,17 @@ class Watcher:
 def strangeness(
     trunk: Trunk, posterior: Posterior, watcher: Watcher, training: tuple[PyTree, Any], known: PyTree
 ) -> Uncertainty:
-    """A function from inputs and their features in the trunk to one number per row.
+    """Make a function of inputs and their features in the trunk that scores each row.
 
     Args:
-        trunk: The model, cut before its random weights.
-        posterior: Its posterior.
-        watcher: From inputs to the features whose density is looked at.
+        trunk: The model, split before its random weights.
+        posterior: The posterior of the model.
+        watcher: A function from inputs to the features whose density is estimated.
         training: Inputs and targets to fit the density to.
-        known: Usual inputs that the network was not trained on.
+        known: In-distribution inputs that the network was not trained on.
+
+    Returns:
+        The function; its values are larger for stranger inputs.
     """
     every = -(-len(training[1]) // _MOST_ROWS)
     features = watcher(jax.tree.map(lambda leaf: leaf[::every], training[0]))
