@@ -145,6 +145,14 @@ def test_log_density_is_scipys(case):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("freedom", [1.0, 2.5, 200.0])
+def test_samples_of_students_t_have_its_distribution(freedom):
+    likelihood = pb.likelihoods.student_t(freedom, 0.7)
+    parameters = likelihood.parameters(jnp.full((20_000, 1), 3.0), likelihood.init(), {})
+    draws = np.asarray(likelihood.sample(jax.random.key(0), parameters), float)
+    assert stats.kstest((draws - 3.0) / 0.7, stats.t(freedom).cdf).pvalue > 0.01
+
+
 @every_case
 def test_samples_have_the_mean_and_variance_that_are_promised(case):
     likelihood = case.likelihood

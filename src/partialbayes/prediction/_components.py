@@ -7,7 +7,7 @@ Computing in chunks of rows and particles gives the same results as all at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,20 @@ Accumulated = TypeVar("Accumulated")
 
 def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
     """Compute the likelihood's parameters of every component, along a leading axis."""
+    return _each(model.parameters, posterior, inputs, particle_chunk)
 
+
+def component_outputs(
+    model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None
+) -> PyTree:
+    """Compute the network's outputs of every component, along a leading axis."""
+    return _each(model.outputs, posterior, inputs, particle_chunk)
+
+
+def _each(function: Any, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
     def one_member(psi: Psi, values: Array) -> PyTree:
         def one(phi: Phi) -> PyTree:
-            return model.parameters(phi, psi, inputs)
+            return function(phi, psi, inputs)
 
         if particle_chunk is None or particle_chunk >= values.shape[0]:
             return jax.vmap(one)(values)

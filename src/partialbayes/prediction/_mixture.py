@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes.model._batch import full_batch
 from partialbayes.prediction._components import (
+    component_outputs,
     components,
     over_components,
     over_rows,
@@ -259,20 +260,23 @@ def draws(
 
     def rows(pair: tuple[PyTree, Array]) -> PyTree:
         inputs, numbers = pair
+        outputs = component_outputs(model, posterior, inputs, chunks.particles)
 
         def one(pair: tuple[Array, Array]) -> PyTree:
             index, draw = pair
             key_draw = jax.random.fold_in(key, draw)
-            psi, phi = posterior.psi, values.reshape(-1, values.shape[-1])[index]
+            learned = posterior.psi.likelihood
             if posterior.is_ensemble:
-                psi = jax.tree.map(lambda leaf: leaf[index // log_weights.shape[1]], psi)
+                learned = jax.tree.map(lambda leaf: leaf[index // log_weights.shape[1]], learned)
+            latent = model.split.latents(values.reshape(-1, values.shape[-1])[index])
 
             def one_row(row: PyTree, number: Array) -> PyTree:
-                parameters = model.parameters(phi, psi, jax.tree.map(lambda leaf: leaf[None], row))
+                row = jax.tree.map(lambda leaf: leaf[None], row)
+                parameters = model.likelihood.parameters(row, learned, latent)
                 drawn = model.likelihood.sample(jax.random.fold_in(key_draw, number), parameters)
                 return jax.tree.map(lambda leaf: leaf[0], drawn)
 
-            return jax.vmap(one_row)(inputs, numbers)
+            return jax.vmap(one_row)(jax.tree.map(lambda leaf: leaf[index], outputs), numbers)
 
         if chunks.particles is None or chunks.particles >= chosen.shape[0]:
             drawn = jax.vmap(one)(pairs)
