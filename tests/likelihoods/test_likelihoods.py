@@ -150,7 +150,7 @@ def test_samples_of_students_t_have_its_distribution(freedom):
     likelihood = pb.likelihoods.student_t(freedom, 0.7)
     parameters = likelihood.parameters(jnp.full((20_000, 1), 3.0), likelihood.init(), {})
     draws = np.asarray(likelihood.sample(jax.random.key(0), parameters), float)
-    assert stats.kstest((draws - 3.0) / 0.7, stats.t(freedom).cdf).pvalue > 0.01
+    assert scipy.stats.kstest((draws - 3.0) / 0.7, scipy.stats.t(freedom).cdf).pvalue > 0.01
 
 
 @every_case

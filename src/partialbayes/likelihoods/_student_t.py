@@ -93,7 +93,7 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
         return _student_cdf((targets - location) / scale, degrees_of_freedom)
 
     def sample(key: PRNGKey, parameters: StudentT) -> Array:
-        # Bailey's polar method: √(ν (U^(−2/ν) − 1)) cos 2πV. JAX's own rejects draws, and is much slower.
+        # Bailey's polar method: √(ν (U^(−2/ν) − 1)) cos 2πV. JAX draws by rejection, much more slowly.
         location, _, degrees_of_freedom = parameters
         key_radius, key_angle = jax.random.split(key)
         share = 1.0 - jax.random.uniform(key_radius, location.shape, location.dtype)  # never 0
