@@ -200,5 +200,5 @@ def test_too_few_particles_are_refused():
     for kernel in (pb.kernels.transport, pb.kernels.affine_langevin):
         with pytest.raises(ValueError, match="3 particles have no full covariance in 3 dimensions"):
             one_step(kernel("full"), jnp.ones((3, 3)), None)
-        with pytest.raises(ValueError, match="one particle has none"):
+        with pytest.raises(ValueError, match="a single particle has none"):
             one_step(kernel(), jnp.ones((1, 3)), None)
