@@ -342,3 +342,15 @@ def test_logarithms_of_targets_come_back_in_their_own_units():
     assert float(predictive.interval(0.999)[0].min()) > 0.0
     with pytest.raises(ValueError, match="targets must be positive"):
         pb.prediction.TargetScale.of(np.array([1.0, 0.0]), log=True)
+
+
+def test_a_huge_variance_of_a_logarithm_gives_no_huge_mean():
+    model = pb.partial_bnn(pb.mlp([1, 3, 1]), "layers/0/*", pb.gaussian(200.0))
+    psi = model.init(jax.random.key(0)).psi
+    values = model.sample_prior(jax.random.key(1), psi, 3)
+    posterior = pb.types.Posterior(psi, pb.types.Particles(values, jnp.full(3, -jnp.log(3.0))))
+    scale = pb.prediction.TargetScale.of(np.exp(np.linspace(0.0, 3.0, 9)), log=True)
+    predictive = pb.predict(model, posterior, np.zeros((2, 1), np.float32), target_scale=scale)
+    median = np.asarray(predictive.quantile(0.5))
+    assert np.all(np.asarray(predictive.mean) < 3.0 * median)
+    assert np.isfinite(predictive.variance).all()

@@ -341,6 +341,8 @@ class Predictive:
         variances = self._stretch(self._cut(variances, axis=1), 2)
         if self._is_log:  # the moments of exp Z for a normal Z
             arrays = _library(means)
+            # Far from the data a variance may be so large that its exponential means nothing.
+            variances = arrays.minimum(variances, self._stretch(arrays.ones_like(variances), 2))
             means = means * arrays.exp(0.5 * variances)
             variances = arrays.expm1(variances) * arrays.square(means)
         return Components(means, variances, log_weights)

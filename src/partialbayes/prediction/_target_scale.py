@@ -25,7 +25,7 @@ class TargetScale(NamedTuple):
         log: Whether log y takes the place of y, for positive targets of very different magnitudes: no
             prediction or interval is then below zero. Densities and quantiles are exact; means and
             variances are those of a log-normal with the moments of log y, which is exact for
-            Gaussian noise.
+            Gaussian noise. For this, no component has a larger variance than log y in training.
 
     Example:
         >>> import numpy as np, partialbayes as pb
