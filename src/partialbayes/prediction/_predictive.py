@@ -381,7 +381,7 @@ class Predictive:
         own_units: np.ndarray = self.target_scale.restore(values)
         return own_units
 
-    def _stretch(self, values: Array, power: int) -> Values:
+    def _stretch(self, values: Values, power: int) -> Values:
         """Convert a standard deviation (power 1) or variance (power 2) to the original units."""
         if self.target_scale is None:
             return values
