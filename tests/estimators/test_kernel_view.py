@@ -1,5 +1,7 @@
 """The third view of a small table: a kernel machine for each fold."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,8 +80,6 @@ def test_all_parts_of_the_kernel_reach_the_network():
 def test_the_spread_is_that_of_rows_left_out():
     far = np.concatenate([Z, [[2.9, -2.9]]])
     machine = view._Fit(SMOOTH, far, 64).numbers(np.concatenate([Y, [[0.0]]]))
-    reach = view.draw_in(np.array([[1e3]]))  # where drawing in ends
-    assert reach < 3.0 + 1e-3
     inverse = np.linalg.inv(view._Fit(SMOOTH, far, 64).matrix + 0.05 * np.eye(61))
     left_out = np.diag(inverse) ** -0.5
     undrawn = far / np.sqrt(1 - np.clip(far / 3.0, -0.999, 0.999) ** 2)
@@ -196,6 +196,28 @@ def test_a_stream_goes_on_with_the_networks_alone(tmp_path):
     made.save(tmp_path / "model")
     back = pb.PartialBNNRegressor.load(tmp_path / "model")
     np.testing.assert_array_equal(back.predict(X), made.predict(X))
+    copied = pickle.loads(pickle.dumps(made))  # noqa: S301
+    np.testing.assert_allclose(copied.oof_predictive_.mean, made.oof_predictive_.mean)
+    assert made.oof_predictive_.components().mean.shape[0] == 4  # members of one network
+
+
+def test_a_stream_that_grows_large_goes_on_with_the_networks():
+    inputs = RNG.normal(size=(600, 2))
+    targets = inputs[:, 0]
+    made = pb.PartialBNNRegressor((8,), n_folds=2, max_iter=1, n_replays=1, random_state=0)
+    made.fit(inputs[:300], targets[:300]).partial_fit(inputs[300:], targets[300:])
+    assert np.isfinite(made.predict(inputs[:5])).all()
+
+
+def test_rows_that_are_refused_leave_the_machines(tmp_path):
+    made = pb.PartialBNNRegressor((8,), n_folds=4, max_iter=2, n_replays=2, random_state=0)
+    made.fit(X, Y[:, 0])
+    before = made.predict(X)
+    with pytest.raises(ValueError):
+        made.partial_fit(X[:5], np.full(5, 1e30))
+    np.testing.assert_array_equal(made.predict(X), before)
+    made.save(tmp_path / "model")
+    np.testing.assert_array_equal(pb.PartialBNNRegressor.load(tmp_path / "model").predict(X), before)
 
 
 def test_groups_without_machines_are_those_that_were_trained(estimator):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -330,24 +331,25 @@ class PartialBNN(PersistentEstimator):
             self.model_ = self.algorithm_.model
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self._recent = None
-        new = self._batch(inputs, targets)
+        new, settings = self._batch(inputs, targets), self._settings
         if online is None:
             posterior: Posterior | None = getattr(self, "posterior_", None)
-            if isinstance(self._settings, Recipe) and posterior is not None:
-                self._settings, posterior = crossfit.without_machines(self._settings, posterior)
-                self.algorithm_ = build_algorithm(self._settings)
+            algorithm = self.algorithm_
+            if isinstance(settings, Recipe) and posterior is not None:
+                settings, posterior = crossfit.without_machines(settings, posterior)
+                algorithm = build_algorithm(settings)
             if posterior is not None and self._recent is not None:
                 online = start(
-                    self.algorithm_,
+                    algorithm,
                     self._recent,
                     window_size=self.window_size,
                     posterior=posterior,
                     key=self._seed,
                 )
             else:
-                online = blank_state(self.algorithm_, new, self.window_size, posterior, self._seed)
+                online = blank_state(algorithm, new, self.window_size, posterior, self._seed)
         enough = online.seen + len(inputs) >= _ENOUGH_ROWS
-        if enough and online.seen < _ENOUGH_ROWS:
+        if enough and online.seen < _ENOUGH_ROWS and not isinstance(settings, Recipe):
             online = online._replace(algorithm=self._algorithm(inputs, targets))
         # Few rows, replayed often, would be learned by heart.
         replays = self.n_replays if enough else min(self.n_replays, 10)
@@ -355,10 +357,23 @@ class PartialBNN(PersistentEstimator):
         self._online, infos = update(
             online, new, num_replays=replays, batch_size=max(self._rows_in_batch(), _REPLAYED)
         )
+        self._leave_out_machines(settings)
         self.algorithm_, self.model_ = self._online.algorithm, self._online.algorithm.model
         self.posterior_ = self._online.posterior
         self.stream_info_ = {name: np.asarray(values) for name, values in infos.items()}
         return self
+
+    def _leave_out_machines(self, settings: Any) -> None:
+        """Let what is known of the training rows be that of the groups that train on."""
+        if settings == self._settings:
+            return
+        out_of_fold = getattr(self, "oof_predictive_", None)
+        if out_of_fold is not None:
+            _, posterior = crossfit.without_machines(self._settings, out_of_fold.posterior)
+            model = build_algorithm(settings).model
+            self.oof_predictive_ = replace(out_of_fold, model=model, posterior=posterior)
+            self._conformity = self._oof_score = None
+        self._settings = settings
 
     def _num_batches(self, data: Batch) -> int:
         """⌈N/M⌉ by the shape, as long as no batch of the rows that count is empty.

@@ -34,6 +34,7 @@ from partialbayes.likelihoods import bernoulli, calibrated, categorical, student
 from partialbayes.model._batch import padded_size
 from partialbayes.model._partial_bnn import partial_bnn, with_chunks
 from partialbayes.networks import table_mlp, with_kernel_machine
+from partialbayes.networks._kernel_machine import draw_in
 from partialbayes.parameters import learned
 from partialbayes.types import Algorithm, Batch, Model, Particles, Posterior, PRNGKey
 
@@ -298,8 +299,7 @@ def _afforded(
 
 def _edges(inputs: Any, recipe: Recipe) -> Float[np.ndarray, "column edge"]:
     """Quantiles of the columns, drawn in as the network does; values that occur often have one edge."""
-    columns = inputs[:, np.asarray(recipe.numeric)].astype(float)
-    columns = columns / np.sqrt(1.0 + np.square(columns / 3.0))
+    columns = draw_in(inputs[:, np.asarray(recipe.numeric)].astype(float))
     count = recipe.num_bins + 1
     edges = np.stack([spread_quantiles(column, count) for column in columns.T])
     return edges.astype(np.float32)

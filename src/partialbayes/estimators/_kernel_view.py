@@ -6,8 +6,8 @@ The three parts are linear, additive (h are bumps of each column) and smooth. Th
 finds their sizes l, a, r, the scales s and the noise. It uses the rows outside of a fourth of the folds,
 at most 500, so that the rows of a fold never reach what predicts them. Classes are numbers for this
 purpose. Given the kernel, numbers have the posterior mean, with a standard deviation that interpolates
-those of each row left out. Classes have the most probable logits, by an iteration that goes uphill in
-every step (Böhning's bound of the curvature).
+those of each row left out. Classes have the most probable logits, by accelerated Newton steps with
+Böhning's bound in place of the curvature.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import linalg, optimize
+from scipy import linalg, optimize, special
 
 from partialbayes.estimators._folds import Folds
 from partialbayes.estimators._recipe import Recipe
@@ -89,7 +89,7 @@ def kernel_view(
 
 
 def _as_numbers(targets: Any, recipe: Recipe) -> Float[np.ndarray, "row output"]:
-    """Real targets with an axis of outputs; of classes, a column of scaled indicators each."""
+    """Return real targets with an axis of outputs, or a scaled indicator of each class."""
     if not recipe.is_classifier:
         return np.asarray(targets, float).reshape(len(targets), -1)
     count = max(recipe.sizes[-1], 2)
@@ -107,9 +107,9 @@ def learn_kernel(columns: Any, values: Any) -> Kernel:
     Returns:
         The kernel.
     """
-    parts = _fixed_parts(columns)
-    start = np.concatenate([[0.0, -0.5, -0.5, -1.0, 0.5 * np.log(columns.shape[1])], columns[0] * 0.0])
-    bounds = [(-5.0, 3.0)] * 3 + [(-4.5, 1.0), (-2.0, 6.0)] + [(-3.0, 5.0)] * columns.shape[1]
+    parts, count = _fixed_parts(columns), columns.shape[1]
+    start = np.concatenate([[0.0, -0.5, -0.5, -1.0, 0.5 * np.log(count)], np.zeros(count)])
+    bounds = [(-5.0, 3.0)] * 3 + [(-4.5, 1.0), (-2.0, 6.0)] + [(-3.0, 5.0)] * count
     found = optimize.minimize(
         negative_log_evidence,
         start,
@@ -128,12 +128,11 @@ def _kernel_of(logarithms: Any) -> Kernel:
     return Kernel(linear, additive, smooth, noise**2 + _LEAST_NOISE, scales)
 
 
-def _fixed_parts(columns: Any, others: Any = None) -> tuple[Any, Any]:
-    """The linear and the additive part of the kernel, of size one."""
-    others = columns if others is None else others
+def _fixed_parts(columns: Any) -> tuple[Any, Any]:
+    """Compute the linear and the additive part of the kernel, of size one."""
     count = columns.shape[1]
-    bumps, other_bumps = (basis(rows, np)[:, 1 + count :] for rows in (columns, others))
-    return 1.0 + columns @ others.T / count, bumps @ other_bumps.T / (4.0 * count)
+    bumps = basis(columns, np)[:, 1 + count :]
+    return 1.0 + columns @ columns.T / count, bumps @ bumps.T / (4.0 * count)
 
 
 def _smooth_part(columns: Any, scales: Any) -> Any:
@@ -198,7 +197,7 @@ def negative_log_evidence(
 
 
 class _Fit:
-    """What a kernel makes of some rows."""
+    """The kernel machines that a kernel gives for some rows."""
 
     def __init__(self, kernel: Kernel, columns: Any, num_centers: int) -> None:
         self.kernel, self.columns, self.num_centers = kernel, columns, num_centers
@@ -210,7 +209,7 @@ class _Fit:
         )
 
     def numbers(self, values: Any) -> dict[str, Any]:
-        """The posterior mean, and standard deviations between those of each row left out."""
+        """Compute the posterior mean, and a standard deviation from those of each row left out."""
         rows = len(values)
         factor = linalg.cho_factor(self.matrix + self.kernel.noise * np.eye(rows), lower=True)
         inverse = linalg.cho_solve(factor, np.eye(rows))
@@ -225,7 +224,7 @@ class _Fit:
         return self._machine(outputs, constants, 1.0)
 
     def classes(self, labels: Any, num_outputs: int, size: float) -> dict[str, Any]:
-        """The most probable logits under a prior of this size: f = K v with v = y − p(f)."""
+        """Compute the most probable logits under a prior of this size: f = K v with v = y − p(f)."""
         if num_outputs == 1:
             wanted, curvature = labels[:, None].astype(float), 0.25
         else:
@@ -242,7 +241,7 @@ class _Fit:
         return self._machine(weights, np.zeros(wanted.shape[1]), size)
 
     def _machine(self, weights: Any, constants: Any, size: float) -> dict[str, Any]:
-        """The weights of `with_kernel_machine`, padded to the number of centers."""
+        """Return the weights of `with_kernel_machine`, padded to the number of centers."""
         kernel, count = self.kernel, self.columns.shape[1]
         features = basis(self.columns, np)
         sizes = np.concatenate(
@@ -266,7 +265,4 @@ class _Fit:
 
 
 def _probabilities(logits: Any) -> Any:
-    if logits.shape[1] == 1:
-        return 1.0 / (1.0 + np.exp(-logits))
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
+    return special.expit(logits) if logits.shape[1] == 1 else special.softmax(logits, axis=1)
