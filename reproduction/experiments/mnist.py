@@ -60,7 +60,7 @@ class MnistSetting(Setting):
     train_rows: int = 50_000
     validation_rows: int = 10_000
     validation_particles: int | None = 10
-    evaluate_every: int = 25
+    evaluate_every: int = 50
     batch_size: int = 100
     epochs: int = 10
     rate: float = 0.002

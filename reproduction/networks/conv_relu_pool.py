@@ -2,17 +2,16 @@
 
     y = P(max(x ∗ k + b, 0)),
 
-P the mean over 2 × 2 windows. Four things make it several times faster there than the same
+P the mean over 2 × 2 windows. Three things make it several times faster there than the same
 operations one by one:
 
 - Images go through it in chunks that stay in the cache, so the pre-activations, four times as large
   as the pooled ones, are never in memory all at once; of them the derivative needs signs alone, one
   byte for each window.
-- The gradient of the kernel is a product of matrices over patches; XLA's own, of a convolution
-  that many particles share, takes four times as long.
 - An input of few channels needs no convolution: one loop over the taps does everything.
 - With more channels the four places of a window come by Winograd's minimal filtering from the 4 × 4
-  inputs around them: 16 products of channels in place of 36.
+  inputs around them: 16 products of channels in place of 36. So does the gradient of the kernel; XLA's
+  own, of a convolution that many particles share, takes many times as long.
 
 **Derivatives.** With the gate s = [x ∗ k + b > 0] fixed, all there is to differentiate is the form
 
@@ -41,7 +40,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, UInt8
 
-from reproduction.networks.winograd import convolve_corners
+from reproduction.networks.winograd import convolve_corners, kernel_gradient
 
 _TAPS = tuple(product(range(3), range(3)))
 _CORNERS = tuple(product(range(2), range(2)))  # of a window of the pooling; one bit of the gate each
@@ -180,13 +179,7 @@ def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[
         return _convolve(jnp.pad(spread, ((0, 0), *margins, (0, 0))), turned)
 
     def to_kernel(images: Array, pooled: Array, gate: Array) -> Array:
-        # Channels first: as rows of patches the product of matrices would take twice as long.
-        padded = jnp.pad(jnp.moveaxis(images, 3, 0), ((0, 0), (0, 0), (1, 1), (1, 1)))
-        spread = _spread(pooled, gate)
-        height, width = spread.shape[1:3]
-        patches = jnp.stack([padded[:, :, i : i + height, j : j + width] for i, j in _TAPS])
-        kernel = patches.reshape(9 * images.shape[3], -1) @ spread.reshape(-1, spread.shape[3])
-        return kernel.reshape(3, 3, images.shape[3], -1)
+        return kernel_gradient(images, _open_places(pooled, gate))
 
     if output == "kernel":
         return _sum_rows(to_kernel, (first, second, gate), _patch_bytes(first))
@@ -195,9 +188,14 @@ def _form(first: Array, second: Array, gate: Array, *, output: str, size: tuple[
     return joined
 
 
+def _open_places(pooled: Array, gate: Array) -> list[Array]:
+    """A quarter of the value at each of the four places of a window where the gate is open."""
+    return [jnp.where(on, 0.25 * pooled, 0.0) for on in _gates(gate)]
+
+
 def _spread(pooled: Array, gate: Array) -> Array:
-    """Back from windows to their four places, where the gate is open."""
-    places = [jnp.where(on, 0.25 * pooled, 0.0) for on in _gates(gate)]
+    """Back from windows to their four places."""
+    places = _open_places(pooled, gate)
     rows, height, width, outputs = pooled.shape
     windows = jnp.stack([jnp.stack(places[:2], axis=3), jnp.stack(places[2:], axis=3)], axis=2)
     return windows.reshape(rows, 2 * height, 2 * width, outputs)
