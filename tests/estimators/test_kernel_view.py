@@ -144,12 +144,11 @@ def test_rows_choose_between_priors_of_classes():
 
 
 def test_which_tables_have_kernel_machines():
-    assert centers_for(60, 2, "default", False) == 64
-    assert centers_for(999, 100, "best", True) == 1024
-    assert centers_for(1999, 50, "default", False) == 2048
-    assert centers_for(1000, 2, "default", True) == 0
-    tables = [(30, 2, "default"), (2000, 2, "default"), (999, 200, "default"), (60, 2, "fast")]
-    assert [centers_for(*table, False) for table in tables] == [0, 0, 0, 0]
+    assert centers_for(60, 2, "default") == 64
+    assert centers_for(999, 100, "best") == 1024
+    assert centers_for(1999, 100, "default") == 2048
+    tables = [(30, 2, "default"), (2000, 2, "default"), (999, 300, "default"), (60, 2, "fast")]
+    assert [centers_for(*table) for table in tables] == [0, 0, 0, 0]
 
 
 @pytest.fixture(scope="module")

@@ -156,7 +156,7 @@ class PartialBNN(PersistentEstimator):
         recipe = self._recipe(inputs, targets)
         if weights is None:
             size = (len(inputs), inputs.shape[1])
-            centers = centers_for(*size, self.effort, recipe.is_classifier)
+            centers = centers_for(*size, self.effort)
             recipe = recipe._replace(num_centers=centers)
         schedule = self._schedule(len(inputs))
         folds = make_folds(inputs, targets, recipe.num_folds, groups, recipe.is_classifier, seed)

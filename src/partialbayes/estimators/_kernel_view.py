@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import linalg, optimize, special
+from threadpoolctl import threadpool_limits
 
 from partialbayes.estimators._folds import Folds
 from partialbayes.estimators._recipe import Recipe
@@ -65,6 +66,12 @@ def kernel_view(
     Returns:
         The weights of `with_kernel_machine` by name, for each version.
     """
+    # Threads of BLAS wait by spinning: where a core is busy, they cost several times what they save.
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _kernel_view(recipe, inputs, targets, folds, num_candidates)
+
+
+def _kernel_view(recipe: Recipe, inputs: Any, targets: Any, folds: Folds, num_candidates: int) -> Any:
     columns = draw_in(np.asarray(inputs, float))
     values = _as_numbers(targets, recipe)
     in_fold = [folds.of_row == fold for fold in range(recipe.num_folds)]

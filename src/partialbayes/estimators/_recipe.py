@@ -9,7 +9,7 @@ import numpy as np
 from partialbayes.model._batch import padded_size
 
 _SMALL, _LARGE = 1000, 3000  # rows
-_FEWEST_ROWS, _MOST_CELLS = 40, 100_000  # of a table with kernel machines
+_FEWEST_ROWS, _MOST_ROWS, _MOST_CELLS = 40, 2000, 200_000  # of a table with kernel machines
 MOST_WAVES = 480  # periodic features of all columns together; wide tables get fewer each
 
 
@@ -119,13 +119,9 @@ def bins_for(rows: int, columns: int, is_classifier: bool) -> int:
     return bins if bins > 2 else 0
 
 
-def centers_for(rows: int, columns: int, effort: str | float, is_classifier: bool) -> int:
-    """Centers of the kernel machines, one for each row of a small table, padded; 0 for a large one.
-
-    Classes take longer, so that tables of classes must be smaller.
-    """
-    most = _SMALL if is_classifier else 2 * _SMALL
-    is_small = _FEWEST_ROWS <= rows < most and rows * columns <= _MOST_CELLS
+def centers_for(rows: int, columns: int, effort: str | float) -> int:
+    """Centers of the kernel machines, one for each row of a small table, padded; 0 for a large one."""
+    is_small = _FEWEST_ROWS <= rows < _MOST_ROWS and rows * columns <= _MOST_CELLS
     return padded_size(rows) if is_small and effort != "fast" else 0
 
 
