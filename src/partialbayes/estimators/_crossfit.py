@@ -238,6 +238,7 @@ def train(
             raise KeyboardInterrupt  # there is nothing to keep
         with interrupts.computing():
             snapshots.append(_posterior(algorithm, parts))
+            snapshots = jax.device_get(snapshots)
             if whole.num_centers:
                 machines = kernel_view(whole, *given, folds, len(snapshots))
                 snapshots = [with_machines(*pair) for pair in zip(snapshots, machines, strict=True)]
@@ -255,15 +256,15 @@ def with_machines(posterior: Posterior, machines: dict[str, Any]) -> Posterior:
     """
     count = len(machines["switch"])
 
-    def more(leaf: Array) -> Array:
-        return jnp.concatenate([leaf, leaf[-count:]])  # what the switch leaves out
+    def more(leaf: Any) -> Any:
+        return np.concatenate([leaf, leaf[-count:]])  # what the switch leaves out
 
     psi, particles = jax.tree.map(more, (posterior.psi, posterior.particles))
     groups = len(particles.log_weights)
     network = dict(psi.network)
     for name, leaf in machines.items():
         before = np.zeros((groups - count, *leaf.shape[1:]), np.float32)
-        network[f"kernel/{name}"] = jnp.asarray(np.concatenate([before, leaf]))
+        network[f"kernel/{name}"] = np.concatenate([before, leaf])
     psi = psi._replace(network=dict(sorted(network.items())))
     log_weights = particles.log_weights + np.float32(np.log((groups - count) / groups))
     return Posterior(psi, particles._replace(log_weights=log_weights))
@@ -320,7 +321,12 @@ def spread_quantiles(values: Any, count: int) -> Float[np.ndarray, " count"]:
     return np.concatenate([distinct, np.full(count - len(distinct), distinct[-1])])
 
 
-@functools.partial(jax.jit, static_argnames=("algorithm", "recipe"))
+# It runs once, so compiling it well would take longer than it saves.
+@functools.partial(
+    jax.jit,
+    static_argnames=("algorithm", "recipe"),
+    compiler_options={"xla_backend_optimization_level": 0},
+)
 def _start(algorithm: Algorithm, recipe: Recipe, key: PRNGKey, edges: Array | None) -> list[Any]:
     """The groups before the first step, in parts."""
     states = jax.vmap(algorithm.init)(jax.random.split(key, recipe.num_groups))

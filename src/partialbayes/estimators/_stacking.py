@@ -56,18 +56,18 @@ def stack(
     """
     snapshots = [_with_variance(snapshot) for snapshot in snapshots]
     if folds.of_row.max() < 0:
-        return Stacked(snapshots[-1], np.nan)
+        return Stacked(_on_device(snapshots[-1]), np.nan)
     places, mask = fold_places(folds)
     inputs, targets = (np.asarray(array)[places] for array in data)
     targets, mask = targets.reshape(-1, *targets.shape[2:]), mask.reshape(-1)
     count = recipe.num_particles
-    log_weights = jnp.full((count, 1), -np.log(count), jnp.float32)
+    log_weights = jnp.asarray(np.full((count, 1), -np.log(count), np.float32))
     # By view, then by snapshot: the numbers, and the densities they give.
     tried: list[list[tuple[dict[str, float], Any]]] = [[] for _ in range(recipe.num_views)]
     for snapshot in snapshots:
-        views = _own_fold(model, recipe, snapshot, inputs)
+        views = jax.device_get(_own_fold(model, recipe, snapshot, inputs))
         for view, of_view in enumerate(tried):
-            own = jax.tree.map(lambda leaf, view=view: leaf[view], views)
+            own = jax.tree.map(lambda leaf, view=view: jnp.asarray(leaf[view]), views)
             numbers = find_numbers(model.likelihood, own, targets, log_weights, jnp.asarray(mask))
             density = log_densities(numbers, model.likelihood, own, targets, log_weights)
             of_view.append((numbers, np.asarray(density, float)[mask]))
@@ -79,12 +79,18 @@ def stack(
     with np.errstate(invalid="ignore"):  # of a run that diverged, which has been warned of
         mixed = np.logaddexp.reduce(densities + np.log(shares)[:, None], axis=0)
     posterior = _with_numbers(posterior, recipe, found, shares)
-    return Stacked(_times(posterior, _SHARPER), -float(mixed.mean()))
+    return Stacked(_on_device(_times(posterior, _SHARPER)), -float(mixed.mean()))
+
+
+def _on_device(posterior: Posterior) -> Posterior:
+    """The posterior as arrays of JAX; up to here NumPy, which has nothing to compile."""
+    found: Posterior = jax.tree.map(jnp.asarray, posterior)
+    return found
 
 
 def of_one_fold(posterior: Posterior) -> Posterior:
     """The posterior with the numbers that were found for the groups of one fold alone."""
-    return _times(posterior, 1.0 / _SHARPER)
+    return _on_device(_times(posterior, 1.0 / _SHARPER))
 
 
 def _times(posterior: Posterior, factor: float) -> Posterior:
@@ -92,8 +98,8 @@ def _times(posterior: Posterior, factor: float) -> Posterior:
 
     Those of kernel machines stay: the machines of different folds differ little.
     """
-    is_network = 1.0 - posterior.psi.network.get("kernel/switch", np.float32(0.0))
-    of_group = dict(posterior.psi.likelihood["calibration"])
+    is_network = 1.0 - np.asarray(posterior.psi.network.get("kernel/switch", np.float32(0.0)))
+    of_group = {name: np.asarray(leaf) for name, leaf in posterior.psi.likelihood["calibration"].items()}
     for name in ("log_temperature", "log_factor"):
         if name in of_group:
             of_group[name] = of_group[name] + np.float32(np.log(factor)) * is_network
@@ -117,7 +123,7 @@ def _joined(snapshots: list[Posterior], chosen: list[int], num_folds: int) -> Po
         )
         for view, best in enumerate(chosen)
     ]
-    joined: Posterior = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    joined: Posterior = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return joined
 
 
@@ -127,7 +133,7 @@ def _with_variance(posterior: Posterior) -> Posterior:
     if not (isinstance(base, dict) and "degrees_of_freedom" in base):
         return posterior
     least = np.float32(np.log(_LEAST_FREEDOM))
-    base = {**base, "degrees_of_freedom": jnp.maximum(base["degrees_of_freedom"], least)}
+    base = {**base, "degrees_of_freedom": np.maximum(base["degrees_of_freedom"], least)}
     likelihood = {**posterior.psi.likelihood, "base": base}
     return posterior._replace(psi=posterior.psi._replace(likelihood=likelihood))
 
@@ -153,12 +159,12 @@ def _with_numbers(
     """The posterior with the numbers and the share of each view in its groups."""
     folds, count = recipe.num_folds, recipe.num_particles
     each = {
-        name: jnp.asarray(np.repeat([of_view[name] for of_view in numbers], folds), jnp.float32)
+        name: np.repeat([of_view[name] for of_view in numbers], folds).astype(np.float32)
         for name in numbers[0]
     }
     likelihood = {**posterior.psi.likelihood, "calibration": each}
-    logs = np.repeat(np.log(shares / (folds * count)), folds)[:, None] * np.ones(count)
-    particles = Particles(posterior.particles.values, jnp.asarray(logs, jnp.float32))
+    logs: Any = np.repeat(np.log(shares / (folds * count)), folds)[:, None] * np.ones(count)
+    particles = Particles(posterior.particles.values, logs.astype(np.float32))
     return Posterior(posterior.psi._replace(likelihood=likelihood), particles)
 
 
