@@ -373,16 +373,16 @@ def test_saved_and_exported(tmp_path, regressor, classifier):
 
 
 def test_smc_takes_all_rows_at_every_step_and_is_not_sgsmc(monkeypatch):
-    class Told(Exception):
+    class ToldError(Exception):
         """What was to be trained, and in batches of how many rows; nothing is compiled."""
 
     def tell(algorithm, data, *, batch_size, **settings):
-        raise Told(algorithm.wants == "all rows", batch_size >= len(x))
+        raise ToldError(algorithm.wants == "all rows", batch_size >= len(x))
 
     monkeypatch.setattr(_base, "fit", tell)
     x = np.linspace(-1.0, 1.0, 40)[:, None]
     settings = SMALL | {"batch_size": 10, "validation_fraction": 0.0}
     for method, all_rows in (("smc", True), ("sgsmc", False)):
-        with pytest.raises(Told) as caught:
+        with pytest.raises(ToldError) as caught:
             pb.PartialBNNRegressor(**settings | {"method": method}).fit(x, np.sin(x[:, 0]))
         assert caught.value.args == (all_rows, all_rows)
