@@ -14,6 +14,9 @@ LOCK    = uv pip compile pyproject.toml --universal --python-version 3.11 --gene
 # processes want the cores.
 export OPENBLAS_NUM_THREADS ?= 1
 
+# Some shells ask Python to keep no bytecode; then each process that a test starts compiles JAX's source anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests over all cores. A worker has whole files, so that what one test compiles serves the next, until the
 # other has none left.
 SPREAD := -n auto --dist worksteal

@@ -28,6 +28,10 @@ if jax.__version_info__ < (0, 11):
     _flags += ["--xla_cpu_use_fusion_emitters=false"]
 os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys(_flags))
 
+# Tracing makes many objects that live. Python looks through them for cycles at every 700 new ones, which
+# is a tenth of a worker's time.
+gc.set_threshold(50_000)
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 

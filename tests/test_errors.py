@@ -117,6 +117,7 @@ def test_forgetting_needs_a_prior_with_a_variance():
     model = pb.partial_bnn(NETWORK, "layers/0/*", pb.gaussian(), heavy)
     with pytest.raises(ValueError, match="needs a prior with a finite variance"):
         pb.ohsmc(model, kernel=pb.kernels.forgetting("diagonal"))
-    algorithm = pb.smc(model, num_particles=16)  # its default kernel looks at that variance too
+    # The default kernel looks at that variance too.
+    algorithm = pb.smc(model, num_particles=16, schedule=pb.annealing.tempering([0.5, 1.0]))
     trained = pb.fit(algorithm, (X, X[:, 0]), epochs=1)
     assert np.isfinite(trained.posterior.particles.values).all()

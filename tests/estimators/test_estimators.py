@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 import partialbayes as pb
+from partialbayes.estimators import _base
 from partialbayes.types import Particles
 from tests.io.test_model_folder import forge
 
@@ -371,12 +372,17 @@ def test_saved_and_exported(tmp_path, regressor, classifier):
         far.export(tmp_path / "predictor")
 
 
-def test_smc_takes_all_rows_at_every_step_and_is_not_sgsmc():
+def test_smc_takes_all_rows_at_every_step_and_is_not_sgsmc(monkeypatch):
+    class ToldError(Exception):
+        """What was to be trained, and in batches of how many rows; nothing is compiled."""
+
+    def tell(algorithm, data, *, batch_size, **settings):
+        raise ToldError(algorithm.wants == "all rows", batch_size >= len(x))
+
+    monkeypatch.setattr(_base, "fit", tell)
     x = np.linspace(-1.0, 1.0, 40)[:, None]
-    settings = {"hidden_layer_sizes": (3,), "max_iter": 2, "batch_size": 10, "random_state": 0}
-    steps = {}
-    for method in ("smc", "sgsmc"):
-        model = pb.estimators.PartialBNNRegressor(method=method, num_particles=8, **settings)
-        model.set_params(validation_fraction=0.0).fit(x, np.sin(x[:, 0]))
-        steps[method] = len(model.history_.metrics["loss"])
-    assert steps["smc"] == 2 < steps["sgsmc"]
+    settings = SMALL | {"batch_size": 10, "validation_fraction": 0.0}
+    for method, all_rows in (("smc", True), ("sgsmc", False)):
+        with pytest.raises(ToldError) as caught:
+            pb.PartialBNNRegressor(**settings | {"method": method}).fit(x, np.sin(x[:, 0]))
+        assert caught.value.args == (all_rows, all_rows)

@@ -455,7 +455,8 @@ def test_exported_predictor_runs_with_jax_alone(tmp_path):
     )
     assert shown.stdout.strip() == "False"
     ours = pb.predict(model, posterior, X / 2.0)
-    theirs = np.load(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as stored:
+        theirs = dict(stored)
     np.testing.assert_allclose(theirs["mean"], 10.0 + 3.0 * ours.mean, rtol=1e-5)
     np.testing.assert_allclose(theirs["variance"], 9.0 * ours.variance, rtol=1e-4)
     np.testing.assert_allclose(theirs["epistemic"], 9.0 * ours.epistemic_variance, rtol=1e-4)

@@ -117,7 +117,8 @@ def test_two_processes_train_as_one(tmp_path):
     algorithm, data = problem()
     refined = pb.refine(algorithm.model, alone.posterior, data, num_particles=64)
     for number in range(2):
-        found = np.load(tmp_path / f"run.{number}.npz")
+        with np.load(tmp_path / f"run.{number}.npz") as stored:
+            found = dict(stored)
         np.testing.assert_allclose(found["loss"], alone.history.metrics["loss"], rtol=1e-5)
         np.testing.assert_allclose(found["values"], alone.posterior.particles.values, atol=1e-5)
         mean = pb.predict(algorithm.model, alone.posterior, data[0]).mean

@@ -18,8 +18,16 @@ ORACLE = conjugate()
 DATA = (ORACLE.inputs, ORACLE.targets)
 
 
-def where_it_ran(task):
-    return os.getpid(), os.environ.get("XLA_FLAGS"), os.environ.get("NPROC")
+def ask_where():
+    """A function within one is sent whole: its process need not import this file, and JAX with it."""
+
+    def where_it_ran(task):
+        return os.getpid(), os.environ.get("XLA_FLAGS"), os.environ.get("NPROC")
+
+    return where_it_ran
+
+
+where_it_ran = ask_where()
 
 
 def build(variance):

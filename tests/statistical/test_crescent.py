@@ -66,6 +66,7 @@ def test_psi_is_the_maximizer_of_the_evidence():
     algorithm = pb.smc(
         oracle.model,
         num_particles=500,
+        schedule=pb.annealing.tempering(np.geomspace(1e-3, 1.0, 10)),
         kernel=METROPOLIS,
         optimizer=optax.adam(optax.exponential_decay(0.1, 10, 0.7)),
     )

@@ -1,5 +1,7 @@
 """Algorithms 1 and 2 on the conjugate network, where evidence, posterior and gradient are known."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,19 +140,26 @@ def test_padding_changes_nothing():
     assert all(jnp.allclose(info[name], plain_info[name], rtol=1e-5) for name in info)
 
 
-def acceptances(batch, schedule):
-    family = posterior_family(ORACLE.model, PSI, batch)
+@cache
+def program(schedule, rows):
     mutation = resample_move(METROPOLIS, pb.resampling.stratified)
-    exponents = as_exponents(schedule, batch.mask.shape[0])
-    run = jax.jit(lambda key: run_path(key, family, exponents, mutation, 200, ())[1].acceptance)
-    acceptance = np.asarray(run(jax.random.key(0)))[1:]  # nothing moves in the first step
-    assert len(acceptance) == exponents.shape[0] - 2
+    exponents = as_exponents(schedule, rows)
+
+    def run(key, batch):
+        family = posterior_family(ORACLE.model, PSI, batch)
+        return run_path(key, family, exponents, mutation, 200, ())[1].acceptance
+
+    return jax.jit(run), exponents.shape[0]
+
+
+def acceptances(batch, schedule):
+    run, steps = program(schedule, batch.mask.shape[0])
+    acceptance = np.asarray(run(jax.random.key(0), batch))[1:]  # nothing moves in the first step
+    assert len(acceptance) == steps - 2
     return acceptance
 
 
-@pytest.mark.parametrize(
-    "schedule", [pb.annealing.blocks(1), pb.annealing.geometric_blocks()], ids=["ones", "geometric"]
-)
+@pytest.mark.parametrize("schedule", [pb.annealing.blocks(1), BLOCKS], ids=["ones", "geometric"])
 def test_acceptance_is_a_probability_at_every_annealing_step(schedule):
     _, batch = BATCHES["sgsmc"]
     acceptance = acceptances(batch, schedule)
@@ -195,7 +204,9 @@ def test_single_precision_is_enough():
     def log_evidence():
         oracle = conjugate()
         model, kernel, resample = float32_draws(oracle.model)
-        algorithm = pb.smc(model, num_particles=500, kernel=kernel, resample=resample)
+        algorithm = pb.smc(
+            model, num_particles=500, schedule=TEMPERATURES, kernel=kernel, resample=resample
+        )
         state = algorithm.init(jax.random.key(0))
         batch = full_batch(oracle.inputs, oracle.targets)
         value = jax.jit(algorithm.step)(jax.random.key(1), state, batch)[1]["log_evidence_increment"]
@@ -253,8 +264,9 @@ class TestOfTheTests:
         assert abs(evidence_and_mean_scores(ORACLE, *runs)[0]) > 4.0
 
     def test_padding_by_nan_is_seen(self):
-        inputs = self.batch.inputs.at[0].set(jnp.nan)
-        acceptance = acceptances(self.batch._replace(inputs=inputs), BLOCKS)
+        batch = BATCHES["sgsmc"][1]
+        inputs = batch.inputs.at[0].set(jnp.nan)
+        acceptance = acceptances(batch._replace(inputs=inputs), BLOCKS)
         assert not np.all((acceptance > 0.0) & (acceptance < 1.0))
 
 

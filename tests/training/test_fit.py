@@ -185,7 +185,8 @@ def test_errors_come_whole_from_other_processes():
 
 def test_moves_that_are_never_accepted_are_reported_as_such():
     kernel = pb.kernels.random_walk_metropolis(1e8)
-    algorithm = pb.smc(ORACLE.model, num_particles=16, kernel=kernel)
+    schedule = pb.annealing.tempering([0.5, 1.0])
+    algorithm = pb.smc(ORACLE.model, num_particles=16, schedule=schedule, kernel=kernel)
     trained = pb.fit(algorithm, DATA, epochs=1)
     assert trained.history.metrics["acceptance"][0] < 0.05
 
