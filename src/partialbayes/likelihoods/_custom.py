@@ -49,10 +49,6 @@ def custom(
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: ``log_density`` does not return one number per example. In `predict`: a
-            function that is needed was not passed.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> def logistic(outputs, targets, scale):

@@ -36,9 +36,6 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: targets are not 0 and 1.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", pb.bernoulli())
@@ -91,9 +88,6 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
 
     Returns:
         The likelihood.
-
-    Raises:
-        ValueError: In `fit`: labels are outside 0 … C−1, or there are fewer than two outputs.
 
     Example:
         >>> import partialbayes as pb
@@ -151,9 +145,6 @@ def poisson() -> Likelihood:
 
     Returns:
         The likelihood.
-
-    Raises:
-        ValueError: In `fit`: targets are not counts from 0 up.
 
     Example:
         >>> import partialbayes as pb

@@ -44,10 +44,6 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: the length of ``variance`` is not the number of outputs, or targets have
-            the wrong shape or missing entries.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
@@ -99,9 +95,6 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
 
     Returns:
         The likelihood.
-
-    Raises:
-        ValueError: In `fit`: there are not two outputs per target.
 
     Example:
         >>> import partialbayes as pb

@@ -47,10 +47,6 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: a parameter has the wrong number of entries, or there are not two outputs
-            per target.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.student_t(degrees_of_freedom=4.0, scale=pb.learned(1.0))

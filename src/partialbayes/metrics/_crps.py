@@ -33,9 +33,6 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
     Returns:
         The score; lower is better.
 
-    Raises:
-        ValueError: The targets are classes.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -90,9 +90,6 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
     Returns:
         The scores by name, such as ``"nlpd"`` and ``"rmse"``.
 
-    Raises:
-        ValueError: There are several labels per example.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -33,9 +33,6 @@ def energy(predictive: Predictive) -> Float[Array, " example"]:
     Returns:
         The energy of each input.
 
-    Raises:
-        ValueError: The likelihood has no class logits.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([2, 5, 3]), "layers/1/*", pb.categorical())
@@ -67,9 +64,6 @@ def feature_density(
 
     Returns:
         A function from features to uncertainties.
-
-    Raises:
-        ValueError: ``features`` does not have two axes, or ``labels`` has another length.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -125,10 +119,6 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
     Returns:
         A function of the same uncertainties of other inputs.
 
-    Raises:
-        ValueError: An uncertainty is not one number per input, or the function gets a different number
-            of uncertainties.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> rng = np.random.default_rng(0)
@@ -166,9 +156,6 @@ def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]
     Returns:
         The average precision, between 0 and 1.
 
-    Raises:
-        ValueError: Either is not one number per input.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.aupr(jnp.array([0.1, 0.3]), jnp.array([0.2, 0.9])))
@@ -192,9 +179,6 @@ def fpr95(
 
     Returns:
         The share of out-of-distribution inputs that are accepted.
-
-    Raises:
-        ValueError: Either is not one number per input, or ``kept`` is not a probability.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -234,9 +218,6 @@ def risk_coverage(
     Returns:
         Coverage, risk and threshold, one entry per input.
 
-    Raises:
-        ValueError: The two differ in length, or are empty.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
@@ -265,9 +246,6 @@ def aurc(uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " exa
 
     Returns:
         The mean risk over all coverages.
-
-    Raises:
-        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -306,9 +284,6 @@ def selective(
 
     Returns:
         The threshold, with its coverage and risk on these rows.
-
-    Raises:
-        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

@@ -157,9 +157,6 @@ def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[
     Returns:
         The transform of each target.
 
-    Raises:
-        ValueError: The targets are classes, or the likelihood has no cumulative distribution.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -56,9 +56,6 @@ def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> B
 
     Returns:
         The batch.
-
-    Raises:
-        ValueError: The data do not match the model.
     """
     require_not_forked()
     require_instance("model", model, Model, "make one by partial_bnn(network, ...).")

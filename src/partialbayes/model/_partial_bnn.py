@@ -58,11 +58,6 @@ def partial_bnn(
     Returns:
         The model, to pass to an algorithm such as `ohsmc`.
 
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight; the message names the nearest paths.
-        TypeError: ``network``, ``likelihood`` or ``prior`` has the wrong type, such as a builder that
-            was not called.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])

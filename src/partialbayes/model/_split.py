@@ -45,9 +45,6 @@ def split_weights(
         The split; ``merge(*flatten(params))`` equals ``params``. A leaf that is stochastic in part has
         its other weights in psi as one flat array.
 
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))

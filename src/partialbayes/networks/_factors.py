@@ -65,10 +65,6 @@ def rank_one(
     Returns:
         The network with the new weights.
 
-    Raises:
-        ValueError: A pattern matches no weight, or a weight enters more than one product. Without
-            ``inputs`` the latter is raised at the first call.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.rank_one(pb.mlp([4, 50, 50, 1]), "layers/*/kernel")
@@ -125,10 +121,6 @@ def low_rank(network: Network, pattern: Pattern, rank: int, *, inputs: PyTree = 
 
     Returns:
         The network with the new weights.
-
-    Raises:
-        ValueError: A pattern matches no weight, or a weight enters more than one product or a
-            convolution of several groups.
 
     Example:
         >>> import partialbayes as pb

@@ -51,9 +51,6 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
     Returns:
         The network with the new weights.
 
-    Raises:
-        ValueError: ``directions`` or ``center`` does not match the weights of the network.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> network = pb.networks.subspace(pb.mlp([1, 3, 1]), np.ones((2, 10)))
@@ -114,9 +111,6 @@ def path_directions(model: Model, posterior: Posterior, num_directions: int) -> 
 
     Returns:
         The center, the directions and their shares of the variance.
-
-    Raises:
-        ValueError: The posterior has no members, or too few of them.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

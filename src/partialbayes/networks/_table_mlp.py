@@ -56,10 +56,6 @@ def table_mlp(
         bandwidth: Standard deviation of the frequencies, in periods per unit of the column.
         initial_outputs: Where the outputs start; zeros by default.
 
-    Raises:
-        ValueError: ``sizes`` has fewer than three entries, a column of ``numeric`` is not there, or
-            a number is not positive.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.table_mlp([2, 32, 32, 1], numeric=[0])

@@ -123,9 +123,6 @@ def flow(
     Returns:
         The axes, one per snapshot.
 
-    Raises:
-        ValueError: ``snapshots`` is empty, ``dims`` do not match φ, or the number of axes is wrong.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., run=pb.Run(callbacks=[seen]))

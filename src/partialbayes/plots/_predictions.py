@@ -35,9 +35,6 @@ def predictive_bands(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: ``output`` is not the index of a target, or there is more than one input column.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -29,9 +29,6 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The run recorded no value of that name.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> history = pb.results.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
@@ -67,9 +64,6 @@ def validation(history: History, ax: Any = None) -> Any:
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The run had no validation data.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> scores = np.array([2.0, 1.0, 1.5])
@@ -104,9 +98,6 @@ def ancestry(history: History, ax: Any = None) -> Any:
 
     Returns:
         The Matplotlib axes.
-
-    Raises:
-        ValueError: The algorithm does not resample.
 
     Example:
         >>> import numpy as np, partialbayes as pb

@@ -44,9 +44,6 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
     Returns:
         The model with `likelihoods.calibrated` around its likelihood, and the posterior for it.
 
-    Raises:
-        ValueError: The likelihood has neither classes nor Gaussian or Student-t noise.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))

@@ -66,9 +66,6 @@ def conformal_interval(
     Returns:
         The lower and upper ends; infinite if there are too few rows for the coverage.
 
-    Raises:
-        ValueError: The targets are classes.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))

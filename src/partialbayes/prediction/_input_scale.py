@@ -55,9 +55,6 @@ class InputScale(NamedTuple):
 
         Returns:
             The scaled rows.
-
-        Raises:
-            ValueError: A value is a billion spreads away from the training rows.
         """
         return standardize("X", inputs, *self)
 
@@ -73,9 +70,6 @@ def standardize(name: str, table: Any, shift: Any, scale: Any) -> Float[np.ndarr
 
     Returns:
         The scaled table.
-
-    Raises:
-        ValueError: A value is a billion spreads away from the training rows.
     """
     array = np.asarray(table, float)
     with np.errstate(over="ignore"):

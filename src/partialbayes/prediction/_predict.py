@@ -55,10 +55,6 @@ def predict(
         The predictive mixture, with mean, variance, quantiles, densities, samples and class
         probabilities, each computed when it is first used.
 
-    Raises:
-        ValueError: ``inputs`` are not finite numbers or have no rows; or ``target_scale`` is passed for
-            classes or counts, or is not finite and positive.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())

@@ -241,9 +241,6 @@ class Predictive:
 
         Returns:
             The probability for each entry.
-
-        Raises:
-            ValueError: The targets are classes, or the likelihood has no cumulative distribution.
         """
         self._refuse_classes("cumulative probabilities")
         if self.model.likelihood.cdf is None:
@@ -268,9 +265,6 @@ class Predictive:
 
         Returns:
             The quantiles.
-
-        Raises:
-            ValueError: The targets are classes.
         """
         self._refuse_classes("quantiles")
         wanted = np.atleast_1d(np.asarray(levels, float))
@@ -297,9 +291,6 @@ class Predictive:
 
         Returns:
             The lower and the upper ends.
-
-        Raises:
-            ValueError: The targets are classes.
         """
         if np.ndim(coverage) != 0:
             raise ValueError(

@@ -106,10 +106,6 @@ def bayesianize(
     Returns:
         The model, its posterior, and the comparison with the original network.
 
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight, the targets do not fit, or the
-            outputs of a row depend on other rows.
-
     Warns:
         DepartureWarning: The original network predicts better.
 

@@ -44,10 +44,6 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     Returns:
         The prior, to pass to `partial_bnn`.
 
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
-
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.normal(scale=pb.learned(1.0))
@@ -73,10 +69,6 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     Returns:
         The prior, to pass to `partial_bnn`.
 
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
-
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.laplace(scale=0.5)
@@ -101,10 +93,6 @@ def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
 
     Example:
         >>> import partialbayes as pb
@@ -134,9 +122,6 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: In `partial_bnn`: the shapes of ``params`` are not those of the network.
 
     Example:
         >>> import jax, partialbayes as pb
@@ -258,9 +243,6 @@ def custom(
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: In `partial_bnn`: ``log_density`` or ``sample`` returns the wrong shape.
 
     Example:
         >>> import jax, partialbayes as pb

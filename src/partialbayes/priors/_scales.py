@@ -59,9 +59,6 @@ def per_layer(scale: Any) -> PerLayer:
     Returns:
         The scale, to pass to a prior.
 
-    Raises:
-        ValueError: In `partial_bnn`: the number of scales is not the number of layers.
-
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.normal(scale=pb.priors.per_layer(pb.learned(1.0)))

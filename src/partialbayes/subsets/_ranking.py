@@ -29,9 +29,6 @@ def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([2, 20, 1])
@@ -69,9 +66,6 @@ def most_variable_gradient(
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -113,9 +107,6 @@ def most_uncertain(
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb

@@ -96,9 +96,6 @@ def glob(*patterns: str) -> Subset:
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: a pattern matches no weight; the message names the nearest paths.
-
     Example:
         >>> import partialbayes as pb
         >>> chosen = pb.subsets.glob("layers/2/**") | pb.subsets.glob("**/bias")
@@ -180,9 +177,6 @@ def biases() -> Subset:
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: the network has no such weight.
-
     Example:
         >>> import partialbayes as pb
         >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.subsets.biases(), pb.gaussian()).split.dim
@@ -196,9 +190,6 @@ def normalization_scales() -> Subset:
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: the network has no such weight.
 
     Example:
         >>> import partialbayes as pb
@@ -233,9 +224,6 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: a path is unknown, or a mask has the wrong shape.
 
     Example:
         >>> import numpy as np, partialbayes as pb
