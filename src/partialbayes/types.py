@@ -1046,7 +1046,7 @@ def as_table(title: str, facts: dict[str, str]) -> str:
     return f"<table><caption style='text-align:left'><b>{html.escape(title)}</b></caption>{rows}</table>"
 
 
-def trains(leaf: Leaf) -> bool:
+def trains(leaf: Any) -> bool:
     """Return True if a gradient can update the leaf; integers, booleans and random keys are constant."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 

@@ -61,8 +61,10 @@ def fit(command: Any) -> int:
         )
     log_targets = _wants_log(command, target, targets)
     without = without_target(table.frame, rows, target)
-    for sentence in (*table.notes, *without, *target.notes, *schema.notes, *_few(len(rows))):
+    for sentence in (*table.notes, *without, *target.notes, *schema.notes):
         note(sentence)
+    if len(rows) < _FEW_ROWS:
+        note(f"{len(rows)} rows are very few, both to learn from and to validate on")
     note(f"{target.task}, because {target.why}; change it with --task" if target.why else "")
     estimator = _estimator(command, target, log_targets)
     used, inputs = len(schema.used), len(schema.features(one_hot=True))
@@ -92,12 +94,6 @@ def fit(command: Any) -> int:
     checkpoint.unlink(missing_ok=True)
     _tell_of_training(estimator, command.out, frame, targets, notes)
     return 0
-
-
-def _few(rows: int) -> list[str]:
-    if rows >= _FEW_ROWS:
-        return []
-    return [f"{rows} rows are very few, both to learn from and to validate on"]
 
 
 def _wants_log(command: Any, target: Any, targets: Any) -> bool | None:
@@ -135,11 +131,8 @@ def _estimator(command: Any, target: Any, log_targets: bool | None) -> Any:
     from partialbayes.cli._options import estimator_options
     from partialbayes.estimators import _estimators as estimators
 
-    kind = (
-        estimators.PartialBNNRegressor
-        if target.task == "regression"
-        else estimators.PartialBNNClassifier
-    )
+    classifies = target.task == "classification"
+    kind = estimators.PartialBNNClassifier if classifies else estimators.PartialBNNRegressor
     settings = {name: getattr(command, name) for name in estimator_options()}
     settings["log_targets"] = log_targets
     return kind(**settings, random_state=command.seed, verbose=on_terminal())
@@ -195,14 +188,11 @@ def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any
     """Collect facts about the training as JSON values."""
     from partialbayes.reporting._baseline import Baseline
 
-    numbered = (
-        targets if target.task == "regression" else number_labels(targets, estimator.classes_, target)
-    )
-    baseline = (
-        Baseline.of_numbers(targets, _took_logs(estimator))
-        if target.task == "regression"
-        else Baseline.of_classes(numbered, len(estimator.classes_))
-    )
+    if target.task == "regression":
+        numbered, baseline = targets, Baseline.of_numbers(targets, _took_logs(estimator))
+    else:
+        numbered = number_labels(targets, estimator.classes_, target)
+        baseline = Baseline.of_classes(numbered, len(estimator.classes_))
     held_out = _held_out(estimator, numbered)
     return {
         "target": target._asdict(),

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils.atomic import write_atomically
+from partialbayes._utils.paths import named_leaves
 from partialbayes.errors import CheckpointError
 from partialbayes.parallel._hosts import is_shared, to_numpy
 
@@ -143,12 +144,6 @@ def fingerprint(tree: PyTree) -> str:
     """Return a short digest of the values in a pytree, to recognize a data set."""
     named = {name: to_numpy(_key_data(leaf)) for name, leaf in named_leaves(tree)}
     return _checksum(named)[:16]
-
-
-def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
-    """Return the path and the value of each leaf."""
-    with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in with_paths]
 
 
 def _is_key(leaf: Any) -> bool:

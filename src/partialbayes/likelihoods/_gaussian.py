@@ -50,7 +50,6 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
         >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", likelihood)
     """
     noise = as_parameter("variance", variance)
-    densities = independent_outputs(_entries)
 
     def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean = squeeze_single(outputs)
@@ -64,13 +63,12 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     return Likelihood(
         init=noise.init,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(_entries),
         mean=lambda parameters: parameters.mean,
         variance=lambda parameters: parameters.variance,
         sample=_sample,
         check=check,
         latents=noise.latents,
-        observed_log_density=densities.observed_log_density,
         values=lambda learned, latent: {"variance": noise.value(learned, latent)},
         cdf=_cdf,
         is_gaussian=True,
@@ -112,8 +110,6 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         constant = jax.lax.stop_gradient(values)
         return constant + weights * (values - constant)
 
-    densities = independent_outputs(entries)
-
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean, raw = two_heads(outputs)
         return Normal(mean, minimum + jax.nn.softplus(raw))
@@ -121,12 +117,11 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     return Likelihood(
         init=tuple,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda parameters: parameters.mean,
         variance=lambda parameters: parameters.variance,
         sample=_sample,
         check=partial(check_two_heads, likelihood="heteroscedastic"),
-        observed_log_density=densities.observed_log_density,
         cdf=_cdf,
         is_gaussian=True,
         exact=None if is_plain else heteroscedastic(0.0, minimum),

@@ -66,8 +66,6 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
         location, scale, degrees_of_freedom = parameters
         return jax.scipy.stats.t.logpdf(targets, degrees_of_freedom, location, scale)
 
-    densities = independent_outputs(entries)
-
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> StudentT:
         values = given.values(learned, latent)
         if is_predicted:
@@ -111,13 +109,12 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
     return Likelihood(
         init=given.init,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda parameters: parameters.location,
         variance=variance,
         sample=sample,
         check=check,
         latents=given.latents,
-        observed_log_density=densities.observed_log_density,
         values=given.values,
         cdf=cdf,
     )

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from partialbayes._utils.checks import require_probability
-from partialbayes.metrics._common import AnyArray
+from partialbayes.metrics._common import AnyArray, as_sorted
 from partialbayes.prediction._components import components
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
@@ -128,7 +128,7 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
     """
     if not known:
         raise ValueError("known is empty; pass at least one uncertainty of in-distribution inputs.")
-    sorted_ones = [np.asarray(_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
+    sorted_ones = [np.asarray(as_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
 
     def uncertainty(*others: Any) -> Float[np.ndarray, " example"]:
         if len(others) != len(sorted_ones):
@@ -161,7 +161,7 @@ def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]
         >>> float(pb.metrics.aupr(jnp.array([0.1, 0.3]), jnp.array([0.2, 0.9])))
         0.8333333730697632
     """
-    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    usual, strange = as_sorted("inside", inside), as_sorted("outside", outside)
     among_strange = strange.size - jnp.searchsorted(strange, strange, side="left")
     among_usual = usual.size - jnp.searchsorted(usual, strange, side="left")
     return jnp.mean(among_strange / (among_strange + among_usual))
@@ -186,7 +186,7 @@ def fpr95(
         0.5
     """
     require_probability("kept", kept, "for example kept=0.95.")
-    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    usual, strange = as_sorted("inside", inside), as_sorted("outside", outside)
     threshold = usual[min(usual.size - 1, int(np.ceil(kept * usual.size)) - 1)]
     return jnp.mean(strange <= threshold)
 
@@ -298,12 +298,3 @@ def selective(
         return Selective(-np.inf, 0.0, 0.0)
     last = int(allowed[-1])
     return Selective(*(float(part[last]) for part in (curve.threshold, curve.coverage, curve.risk)))
-
-
-def _sorted(name: str, values: Any) -> Float[Array, " example"]:
-    array = jnp.asarray(values)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(
-            f"{name} has shape {array.shape}; pass one uncertainty per input, and at least one."
-        )
-    return jnp.sort(array)

@@ -32,6 +32,7 @@ from partialbayes.types import (
     Psi,
     Recipes,
     Split,
+    trains,
 )
 
 
@@ -179,7 +180,7 @@ def _divide(network: Network, stochastic: Selection, freeze: Selection | None) -
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))
-    trainable = all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes))
+    trainable = all(map(trains, jax.tree.leaves(shapes)))
     if freeze is not None or not trainable:
         shapes = network.init(jax.random.key(0))  # frozen weights keep their values
     return split_weights(

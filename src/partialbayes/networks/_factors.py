@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -27,8 +28,8 @@ from jaxtyping import Array, PyTree
 
 from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes._utils.compat import evaluate, is_jit
-from partialbayes._utils.globs import matches, require_match
 from partialbayes._utils.jaxprs import interpret
+from partialbayes._utils.paths import matches, named_leaves, require_match
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Network, PRNGKey
 
@@ -157,13 +158,11 @@ def product_weights(network: Network, inputs: PyTree) -> list[str]:
     """List the paths of the weights of two and more axes that can have factors, by trying each."""
     params = jax.eval_shape(network.init, jax.random.key(0))
     found = []
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+    for path, leaf in named_leaves(params):
         if len(leaf.shape) > 1:
-            try:
-                _plan(network, _path(keys), inputs)
-            except ValueError:
-                continue
-            found.append(_path(keys))
+            with suppress(ValueError):
+                _plan(network, path, inputs)
+                found.append(path)
     return found
 
 
@@ -232,7 +231,7 @@ def _plan(network: Network, pattern: Pattern, inputs: PyTree) -> dict[str, _Site
     """Return the chosen weights by path, each with the axes of its factors."""
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     params = jax.eval_shape(network.init, jax.random.key(0))
-    leaves = {_path(keys): leaf for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]}
+    leaves = dict(named_leaves(params))
     plan = {}
     for path in _chosen(list(leaves), pattern, "pattern"):
         leaf = leaves[path]
@@ -322,8 +321,7 @@ def _run(
 
     leaves = [
         _Chosen(path, leaf, tuple(range(jnp.ndim(leaf)))) if path in factors else leaf
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
-        for path in (_path(keys),)
+        for path, leaf in named_leaves(params)
     ]
     results = interpret(jaxpr, [*leaves, *jax.tree.leaves(inputs)], rule)
     for result in results:
@@ -444,7 +442,3 @@ def _refusal(path: str, what: str) -> ValueError:
         f"pattern: {path!r} {what}; factors are for weights that enter one matrix product or "
         "convolution directly. Leave it out of the pattern, or choose it itself as random."
     )
-
-
-def _path(keys: Any) -> str:
-    return jax.tree_util.keystr(keys, simple=True, separator="/")

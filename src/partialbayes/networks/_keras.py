@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from partialbayes.networks._paths import nested, paths
+from partialbayes._utils.paths import named_leaves, nested
 from partialbayes.types import Network, PRNGKey
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
         return start
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        flat = paths(params)
+        flat = dict(named_leaves(params))
         weights = [flat[name] for name in names]
         # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes.networks._paths import nested, paths
+from partialbayes._utils.paths import named_leaves, nested
 from partialbayes.types import Network, PRNGKey
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def from_torch(
         return weights
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        state = {path.replace("/", "."): value for path, value in paths(params).items()}
+        state = {path.replace("/", "."): value for path, value in named_leaves(params)}
         arguments, named = _arguments(inputs)
         # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"), warnings.catch_warnings():

@@ -70,15 +70,10 @@ def risk_coverage(uncertainty: Any, losses: Any, risk: float | None = None, ax: 
         rule = metrics.selective(np.asarray(uncertainty), np.asarray(losses), risk)
         ax.axhline(risk, color=style.SKY, linewidth=1.0)
         ax.plot([rule.coverage], [rule.risk], "o", color=style.BLUE)
-        ax.annotate(
-            f"answers {100 * rule.coverage:.0f} %", (rule.coverage, rule.risk), ha="right", va="bottom"
-        )
-    ax.set(
-        xlabel="share answered",
-        ylabel="risk",
-        xlim=(0, 1.02),
-        title=f"Risk and coverage, AURC {float(area):.3g}",
-    )
+        label = f"answers {100 * rule.coverage:.0f} %"
+        ax.annotate(label, (rule.coverage, rule.risk), ha="right", va="bottom")
+    ax.set(xlabel="share answered", ylabel="risk", xlim=(0, 1.02))
+    ax.set_title(f"Risk and coverage, AURC {float(area):.3g}")
     return ax
 
 
@@ -108,15 +103,8 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
     observed = np.array([_share_within(low, high, 0.5 - c / 2, 0.5 + c / 2).mean() for c in nominal])
     spread = 1.96 * np.sqrt(nominal * (1.0 - nominal) / len(low))
     ax = style.axes(ax, size=(4.0, 3.8))
-    ax.fill_between(
-        nominal,
-        nominal - spread,
-        nominal + spread,
-        color=style.SOFT,
-        alpha=0.3,
-        linewidth=0,
-        label="95 % range if calibrated",
-    )
+    band = {"color": style.SOFT, "alpha": 0.3, "linewidth": 0, "label": "95 % range if calibrated"}
+    ax.fill_between(nominal, nominal - spread, nominal + spread, **band)
     _diagonal(ax)
     ax.plot(nominal, observed, color=style.BLUE, linewidth=1.6, label="observed")
     ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1.02))

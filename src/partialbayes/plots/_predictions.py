@@ -98,17 +98,11 @@ def predicted_against_observed(
     if mean.shape != observed.shape:
         raise ValueError(f"targets have shape {np.shape(targets)}, not {mean.shape} as the predictions.")
     low, high = (np.asarray(bound) for bound in predictive.interval(coverage))
-    shown = np.unique(np.linspace(0, len(mean) - 1, min(rows, len(mean))).round().astype(int))
+    shown = style.evenly(len(mean), rows)
     ax = style.axes(ax, size=(4.0, 3.8))
-    ax.vlines(
-        observed[shown],
-        low[shown],
-        high[shown],
-        color=style.SKY,
-        alpha=0.6,
-        linewidth=1.0,
-        label=f"{100 * coverage:g} % interval",
-    )
+    label = f"{100 * coverage:g} % interval"
+    bars = {"color": style.SKY, "alpha": 0.6, "linewidth": 1.0, "label": label}
+    ax.vlines(observed[shown], low[shown], high[shown], **bars)
     ax.plot(observed[shown], mean[shown], ".", color=style.BLUE, markersize=4, label="mean")
     ends = [min(observed.min(), mean.min()), max(observed.max(), mean.max())]
     ax.plot(ends, ends, color=style.INK, linewidth=0.9, linestyle="--")
@@ -150,9 +144,7 @@ def decision_boundary(
     """
     posterior = as_posterior(posterior)
     if data is None and limits is None:
-        raise ValueError(
-            "limits: say where to look by limits=(left, right, bottom, top), or pass data=."
-        )
+        raise ValueError("limits are needed without data; pass limits=(left, right, bottom, top).")
     if limits is None:
         points = np.asarray(data[0], float)
         (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)

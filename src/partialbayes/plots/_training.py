@@ -109,14 +109,11 @@ def ancestry(history: History, ax: Any = None) -> Any:
             "history has no ancestors, because the algorithm does not resample; plot trace instead."
         )
     ax = style.axes(ax)
-    steps = np.arange(1, len(history.metrics["ancestors"]) + 1)
-    if "ess" in history.metrics:
-        ax.plot(
-            steps, history.metrics["ess"], color=style.SKY, linewidth=1.0, label="effective sample size"
-        )
-    ax.plot(
-        steps, history.metrics["ancestors"], color=style.BLUE, linewidth=1.2, label="distinct ancestors"
-    )
+    labels = {"ess": "effective sample size", "ancestors": "distinct ancestors"}
+    for (name, label), color in zip(labels.items(), (style.SKY, style.BLUE), strict=True):
+        if name in history.metrics:
+            values = history.metrics[name]
+            ax.plot(np.arange(1, len(values) + 1), values, color=color, linewidth=1.1, label=label)
     ax.set(xlabel="step", title="Ancestry")
     ax.set_ylim(bottom=0.0)
     style.legend(ax)

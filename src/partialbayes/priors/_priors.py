@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_probability
+from partialbayes._utils.paths import named_leaves
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.priors._scales import bind_scale, require_scale
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar, Split
@@ -134,7 +135,7 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     center = params.init(jax.random.key(0)) if isinstance(params, Network) else params
 
     def build(split: Split) -> Prior:
-        shapes = {path: jnp.shape(leaf) for path, leaf in _by_path(center)}
+        shapes = {path: jnp.shape(leaf) for path, leaf in named_leaves(center)}
         own = {leaf.path: leaf.shape for leaf in split.leaves}
         if shapes != own:
             raise ValueError(
@@ -144,11 +145,6 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         return normal(split.flatten(center)[0], scale)(split)
 
     return build
-
-
-def _by_path(params: PyTree) -> list[tuple[str, Any]]:
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 @serializable_builder("priors.inverse_gamma")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
-from partialbayes._utils.globs import matches, nearest, require_match
+from partialbayes._utils.paths import matches, nearest, require_match
 from partialbayes.types import BIAS_NAMES, SCALE_NAMES, Leaf
 
 Masks: TypeAlias = list[Bool[np.ndarray, "..."]]
