@@ -130,13 +130,13 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
         raise ValueError("known is empty; pass at least one uncertainty of in-distribution inputs.")
     sorted_ones = [np.asarray(as_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
 
-    def uncertainty(*others: Any) -> Float[np.ndarray, " example"]:
-        if len(others) != len(sorted_ones):
+    def uncertainty(*given: Any) -> Float[np.ndarray, " example"]:
+        if len(given) != len(sorted_ones):
             raise ValueError(
-                f"{len(others)} uncertainties are given, but {len(sorted_ones)} were combined."
+                f"{len(given)} uncertainties are given, but {len(sorted_ones)} were combined."
             )
-        total = np.zeros(len(others[0]))
-        for usual, values in zip(sorted_ones, others, strict=True):
+        total = np.zeros(len(given[0]))
+        for usual, values in zip(sorted_ones, given, strict=True):
             above = len(usual) - np.searchsorted(usual, np.asarray(values), side="left")
             total -= np.log((above + 1) / (len(usual) + 1))
         return total

@@ -262,7 +262,7 @@ def _room(folder: str | Path | None, place: int, total: int, like: Array) -> Any
 def _require_same(model: Model, trunk: Trunk, few: PyTree) -> None:
     """Raise an error if the cut changes the outputs, or rows depend on other rows."""
     phi, psi = model.init(jax.random.key(0))
-    features = trunk.features(few, rows=1)  # each row by itself
+    features = trunk.features(few, rows=1)  # each row individually
     found = jax.tree.leaves(trunk.head.outputs(phi, psi, features))
     wanted = jax.tree.leaves(model.outputs(phi, psi, few))
     for one, other in zip(found, wanted, strict=True):

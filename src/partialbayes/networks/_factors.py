@@ -304,7 +304,7 @@ def _run(
     def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
         chosen = [argument for argument in arguments if isinstance(argument, _Chosen)]
         if not chosen or is_jit(equation):
-            return None  # as it is, or look inside
+            return None  # unchanged, or interpret the operations inside
         path, name = chosen[0].path, equation.primitive.name
         if name in _PASSED_ON and len(chosen) == len(arguments) == 1:
             return [_passed_on(equation, chosen[0])]

@@ -89,7 +89,7 @@ def with_kernel_machine(
 
 
 def draw_in(columns: Any) -> Any:
-    """Compute z = x / √(1 + (x/3)²), which draws columns far out toward the others."""
+    """Compute z = x / √(1 + (x/3)²), which draws distant values toward the rest."""
     return columns / (1.0 + (columns / _REACH) ** 2) ** 0.5
 
 

@@ -92,7 +92,7 @@ def from_torch(
             except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
                 raise ValueError(
                     "the module decides by the values of its inputs (an if, .item(), .numpy()), and so "
-                    "cannot be compiled; use torch.where, or cut the module before that. JAX says: "
+                    "cannot be compiled; use torch.where, or cut the module before that. JAX reports: "
                     f"{str(error)[:200]}"
                 ) from None
 
@@ -129,7 +129,7 @@ def _torchax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTree]
         except OperatorNotFound as error:
             raise ValueError(
                 "the module uses an operator that torchax does not have; replace it, or cut the module "
-                f"before it. torchax says: {str(error)[:300]}"
+                f"before it. torchax reports: {str(error)[:300]}"
             ) from None
         except AssertionError as error:
             if "mixed math" not in str(error):
@@ -173,7 +173,7 @@ def _torch2jax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTre
         except (KeyError, NotImplementedError) as error:
             raise ValueError(
                 "the module uses an operator that torch2jax does not have; replace it, cut the module "
-                f"before it, or install torchax. torch2jax says: {str(error)[:300]}"
+                f"before it, or install torchax. torch2jax reports: {str(error)[:300]}"
             ) from None
 
     return call
