@@ -33,8 +33,20 @@ def examples():
                         yield pytest.param(test, id=test.name)
 
 
+@pytest.fixture(scope="module")
+def predicted():
+    """The names that the example of `predict` leaves behind, with its result as ``predictive``."""
+    (example,) = doctest.DocTestFinder().find(pb.predict, "predict", globs={})
+    names = {}
+    for step in example.examples:
+        exec(step.source, names)
+    return names | {"predictive": pb.predict(names["model"], names["trained"], names["x"])}
+
+
 @pytest.mark.parametrize("example", list(examples()))
-def test_docstring_example_runs(example):
+def test_docstring_example_runs(example, request):
+    if "# predictive = " in example.docstring:
+        example.globs.update(request.getfixturevalue("predicted"))
     # As a user runs it: the checker of key reuse gives false alarms on loops under vmap.
     with jax.debug_key_reuse(False):
         outcome = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def fit(command: Any) -> int:
         )
         return 130
     checkpoint.unlink(missing_ok=True)
-    _tell_of_training(estimator, command.out, frame, targets, notes)
+    _tell_of_training(estimator, command.out, frame, targets)
     return 0
 
 
@@ -211,9 +211,7 @@ def _held_out(estimator: Any, targets: Any) -> Any:
     return None if estimator._is_crossfit() else estimator._divide(targets, estimator._seed)[1]
 
 
-def _tell_of_training(
-    estimator: Any, out: Path, frame: Any, targets: Any, notes: Mapping[str, Any]
-) -> None:
+def _tell_of_training(estimator: Any, out: Path, frame: Any, targets: Any) -> None:
     from partialbayes import metrics
     from partialbayes.reporting._html import short
 

@@ -97,7 +97,7 @@ def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
                 f"{expected.dtype}{list(expected.shape)}: the network, the number of particles or the "
                 "precision differs."
             )
-        leaves.append(_as_key(jnp.asarray(array), leaf))
+        leaves.append(jax.random.wrap_key_data(array) if _is_key(leaf) else jnp.asarray(array))
     if arrays:
         raise CheckpointError(
             f"{path} holds {sorted(arrays)[0]!r}, which this run does not have: it was written by "
@@ -152,10 +152,6 @@ def _is_key(leaf: Any) -> bool:
 
 def _key_data(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _as_key(array: Any, like: Any) -> Any:
-    return jax.random.wrap_key_data(array) if _is_key(like) else array
 
 
 def _checksum(arrays: dict[str, Any], description: str = "") -> str:

@@ -83,7 +83,14 @@ def rank_one(
 
     def init(key: PRNGKey) -> PyTree:
         if spread == 0.0 and not signed:
-            return {"factors": dict(map(_zeros, plan.items())), "network": network.init(key)}
+            factors = {
+                path: {
+                    "input": jnp.zeros(site.input_shape, site.dtype),
+                    "output": jnp.zeros(site.output_shape, site.dtype),
+                }
+                for path, site in plan.items()
+            }
+            return {"factors": factors, "network": network.init(key)}
         key_network, key_factors = jax.random.split(key)
         keys = jax.random.split(key_factors, (len(plan), 3))
         factors = {}
@@ -217,14 +224,6 @@ class _Product(NamedTuple):
 
 
 Compute = Callable[[_Product, Array, Array, dict[str, Array]], Array]
-
-
-def _zeros(item: tuple[str, _Site]) -> tuple[str, dict[str, Array]]:
-    path, site = item
-    return path, {
-        "input": jnp.zeros(site.input_shape, site.dtype),
-        "output": jnp.zeros(site.output_shape, site.dtype),
-    }
 
 
 def _plan(network: Network, pattern: Pattern, inputs: PyTree) -> dict[str, _Site]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from partialbayes._utils.paths import named_leaves, nested
-from partialbayes.types import Network, PRNGKey
+from partialbayes.types import Network
 
 if TYPE_CHECKING:
     import torch
@@ -78,9 +78,6 @@ def from_torch(
     weights = nested({name.replace(".", "/"): value for name, value in params.items()})
     call = run(evaluated, output or (lambda result: result))
 
-    def init(key: PRNGKey) -> PyTree:
-        return weights
-
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
         state = {path.replace("/", "."): value for path, value in named_leaves(params)}
         arguments, named = _arguments(inputs)
@@ -96,7 +93,7 @@ def from_torch(
                     f"{str(error)[:200]}"
                 ) from None
 
-    return Network(init, apply, output_axis=0, ordered=True, pretrained=pretrained)
+    return Network(lambda key: weights, apply, output_axis=0, ordered=True, pretrained=pretrained)
 
 
 def _installed(bridge: str | None) -> str:

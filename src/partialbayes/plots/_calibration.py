@@ -92,11 +92,9 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.coverage(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb
+        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> ax = pb.plots.coverage(predictive, x)
     """
     low, high = _ranks(predictive, targets)
     nominal = np.linspace(0.0, 1.0, 101)
@@ -128,11 +126,9 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.pit(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb
+        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> ax = pb.plots.pit(predictive, x)
     """
     low, high = _ranks(predictive, targets)
     ax = style.axes(ax)

@@ -36,11 +36,9 @@ def predictive_bands(
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.predictive_bands(pb.predict(model, trained, x), (x, x))
+        >>> import partialbayes as pb
+        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> ax = pb.plots.predictive_bands(predictive, (x, x))
     """
     inputs = _column(predictive.inputs)
     number = 1 if predictive.mean.ndim == 1 else predictive.mean.shape[1]
@@ -88,11 +86,9 @@ def predicted_against_observed(
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb
+        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> ax = pb.plots.predicted_against_observed(predictive, x)
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
     if mean.shape != observed.shape:
