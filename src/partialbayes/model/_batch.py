@@ -48,15 +48,9 @@ def overwrite_masked_rows(batch: Batch) -> Batch:
 def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> Batch:
     """Check data against a model and put them on the device as one batch.
 
-    Args:
-        model: The model that will use the data.
-        data: A pair ``(inputs, targets)``, or a `Batch` with a mask of the rows that count.
-        name: The name of the data in error messages, such as "data" or "validation".
-        training: Whether these are all the training rows. Values that single precision cannot
-            distinguish are then an error.
-
-    Returns:
-        The batch.
+    The data are a pair ``(inputs, targets)``, or a `Batch` with a mask of the rows that count; ``name``
+    is theirs in error messages. With ``training``, values that single precision cannot distinguish are
+    an error.
     """
     require_not_forked()
     require_instance("model", model, Model, "make one by partial_bnn(network, ...).")

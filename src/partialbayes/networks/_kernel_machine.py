@@ -94,15 +94,7 @@ def draw_in(columns: Any) -> Any:
 
 
 def basis(columns: Any, numpy: Any) -> Any:
-    """Return 1, the columns, and the bumps of each column.
-
-    Args:
-        columns: Rows of columns, drawn in.
-        numpy: The module to compute with, NumPy or JAX's.
-
-    Returns:
-        One row of features for each row.
-    """
+    """Return 1, the columns, and the bumps of each column, computed by ``numpy``, NumPy or JAX's."""
     rows, count = columns.shape
     places = numpy.asarray(_PLACES, columns.dtype)[None, None]
     bumps = numpy.exp(-0.5 * ((columns[:, :, None] - places) / _WIDTH) ** 2)

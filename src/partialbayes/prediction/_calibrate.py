@@ -84,17 +84,10 @@ def find_numbers(
     log_weights: Float[Array, "component row"],
     mask: Bool[Array, " example"],
 ) -> dict[str, float]:
-    """Find the numbers of `calibrated` that make the held-out rows most probable.
+    """Find the numbers of `calibrated`, by name, that make the held-out rows most probable.
 
-    Args:
-        likelihood: The likelihood whose density counts.
-        parameters: Parameters of the distribution before any correction; components, then rows.
-        targets: Targets of the rows.
-        log_weights: Log-weights of the components, the same for all rows or one per row.
-        mask: True for the rows that count.
-
-    Returns:
-        The numbers by name.
+    ``parameters`` are those of the distribution before any correction, with an axis of components and
+    one of rows. ``log_weights`` are the same for all rows, or one per row.
     """
     from scipy import optimize  # slow to import, and needed only here
 
