@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy import special
 
 from partialbayes._utils.checks import require_probability
 from partialbayes.metrics._common import AnyArray, as_sorted
@@ -99,9 +100,7 @@ def feature_density(
         white = np.linalg.solve(factor, points.T)
         centers = np.linalg.solve(factor, means.T)
         squares = np.square(white[:, :, None] - centers[:, None, :]).sum(axis=0)
-        terms = log_shares[None, :] - 0.5 * squares
-        highest = terms.max(axis=1, keepdims=True)
-        log_density = highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
+        log_density = special.logsumexp(log_shares[None, :] - 0.5 * squares, axis=1)
         return 0.5 * (log_determinant + width * np.log(2.0 * np.pi)) - log_density
 
     return uncertainty

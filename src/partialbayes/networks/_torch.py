@@ -23,8 +23,6 @@ from partialbayes.types import Network
 if TYPE_CHECKING:
     import torch
 
-_BRIDGES = ("torchax", "torch2jax")
-
 
 def from_torch(
     module: torch.nn.Module,
@@ -60,7 +58,7 @@ def from_torch(
         >>> def classifier(module):  # a trained torch.nn.Module
         ...     return pb.partial_bnn(pb.from_torch(module), "head/**", pb.categorical(), freeze="**")
     """
-    run = _BRIDGE[_installed(bridge)]
+    run = _BRIDGES[_installed(bridge)]
     import torch
 
     module = getattr(module, "_orig_mod", module)  # what torch.compile was given
@@ -176,10 +174,7 @@ def _torch2jax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTre
     return call
 
 
-_BRIDGE: dict[str, Callable[[Any, Callable[[Any], Any]], Callable[..., PyTree]]] = {
-    "torchax": _torchax,
-    "torch2jax": _torch2jax,
-}
+_BRIDGES = {"torchax": _torchax, "torch2jax": _torch2jax}  # in order of preference
 
 
 def _draws() -> ValueError:
