@@ -97,7 +97,8 @@ def start(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.ohsmc(model, num_particles=10)
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> pb.online.start(algorithm, (x, x), window_size=16).seen
+        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> online.seen
         8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
@@ -157,11 +158,7 @@ def update(
             ``online`` is unchanged and can be used further.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> import partialbayes as pb  # online and x as in the example of online.start
         >>> online, info = pb.online.update(online, (x, x**2), num_replays=2)
         >>> online.seen, info["loss"].shape
         (16, (3,))
@@ -271,15 +268,9 @@ def save(path: str | Path, online: OnlineState) -> None:
         CheckpointError: The file could not be written. An existing file is unchanged.
 
     Example:
-        >>> import tempfile, jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> import tempfile, partialbayes as pb  # online and the rest as in the example of online.start
         >>> path = tempfile.mkdtemp() + "/online.safetensors"
         >>> pb.online.save(path, online)
-        >>> pb.online.restore(path, algorithm, (x, x), window_size=16).seen
-        8
     """
     require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
     with lock_file(path):
@@ -305,8 +296,11 @@ def restore(
         CheckpointError: The file is missing, damaged, or of a different method, model or window.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # online = pb.online.restore("online.safetensors", algorithm, rows, window_size=200)
+        >>> import tempfile, partialbayes as pb  # online and the rest as in the example of online.start
+        >>> path = tempfile.mkdtemp() + "/online.safetensors"
+        >>> pb.online.save(path, online)
+        >>> pb.online.restore(path, algorithm, (x, x), window_size=16).seen
+        8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     require_positive_int("window_size", window_size, "the number of rows to keep.")

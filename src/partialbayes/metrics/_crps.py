@@ -34,8 +34,7 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
         The score; lower is better.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> bool(pb.metrics.crps(predictive, x) > 0)
         True
     """

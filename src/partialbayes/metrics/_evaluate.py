@@ -49,8 +49,7 @@ def over_particles(metric: Callable[[Any, Any], Score], predictive: Predictive, 
         The average score.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> average = pb.metrics.over_particles(pb.metrics.rmse, predictive, x)
         >>> bool(average >= pb.metrics.rmse(predictive, x))
         True
@@ -88,8 +87,7 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
         The scores by name, such as ``"nlpd"`` and ``"rmse"``.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> scores = pb.metrics.evaluate(predictive, x)
         >>> sorted(scores)[:3]
         ['coverage', 'crps', 'mae']

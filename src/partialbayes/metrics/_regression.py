@@ -31,8 +31,7 @@ def nlpd(predictive: Predictive, targets: Any) -> Scalar:
         The mean over examples, in nats; lower is better.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> bool(pb.metrics.nlpd(predictive, x) > 0.9)
         True
     """
@@ -156,8 +155,7 @@ def pit(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Float[
         The transform of each target.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> pb.metrics.pit(predictive, x).shape
         (8,)
     """

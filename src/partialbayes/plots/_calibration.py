@@ -92,8 +92,7 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         The Matplotlib axes.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> ax = pb.plots.coverage(predictive, x)
     """
     low, high = _ranks(predictive, targets)
@@ -126,8 +125,7 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         The Matplotlib axes.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> ax = pb.plots.pit(predictive, x)
     """
     low, high = _ranks(predictive, targets)

@@ -36,8 +36,7 @@ def predictive_bands(
         The Matplotlib axes.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> ax = pb.plots.predictive_bands(predictive, (x, x))
     """
     inputs = _column(predictive.inputs)
@@ -86,8 +85,7 @@ def predicted_against_observed(
         The Matplotlib axes.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # predictive = pb.predict(model, trained, x), as in the example of predict
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> ax = pb.plots.predicted_against_observed(predictive, x)
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))

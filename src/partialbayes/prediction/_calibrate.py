@@ -45,10 +45,7 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
         The model with `likelihoods.calibrated` around its likelihood, and the posterior for it.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> import partialbayes as pb  # model, trained and x as in the example of predict
         >>> model, posterior = pb.calibrate(model, trained.posterior, (x, x))
         >>> sorted(posterior.psi.likelihood["calibration"])
         ['floor', 'log_factor', 'log_tail']

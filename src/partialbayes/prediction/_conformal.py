@@ -67,12 +67,8 @@ def conformal_interval(
         The lower and upper ends; infinite if there are too few rows for the coverage.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
-        >>> x = jnp.linspace(-1.0, 1.0, 40)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> predictive = pb.predict(model, trained.posterior, x)
-        >>> low, high = pb.prediction.conformal_interval(predictive, predictive, x[:, 0])
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> low, high = pb.prediction.conformal_interval(predictive, predictive, x, 0.8)
         >>> bool((low <= high).all())
         True
     """

@@ -111,10 +111,8 @@ def report(
         CheckpointError: The page could not be written.
 
     Example:
-        >>> import pathlib, tempfile, numpy as np, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = np.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> import pathlib, tempfile, partialbayes as pb
+        >>> # model, trained and x as in the example of predict
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = pb.report(model, trained, (x, x), pathlib.Path(folder) / "report.html")
         ...     page.read_text()[:15]
