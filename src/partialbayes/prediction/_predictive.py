@@ -147,7 +147,7 @@ class Predictive:
     def variance(self) -> Float[Values, "example ..."]:
         """Total variance, aleatoric plus epistemic."""
         if self._is_log:
-            return self._log_moments.variance
+            return self.aleatoric_variance + self.epistemic_variance
         return self._stretch(self._cut(self._moments.variance), 2)
 
     @property
