@@ -1007,11 +1007,8 @@ class Split:
             kept += frozen if trains(leaf) else 0
             counts = {"phi": int(mask.sum()), "psi": leaf.size - int(mask.sum()) - frozen}
             sides = {name: count for name, count in (counts | {"frozen": frozen}).items() if count}
-            side = (
-                "".join(sides)
-                if len(sides) < 2
-                else " + ".join(f"{name} ({count})" for name, count in sides.items())
-            )
+            mixed = " + ".join(f"{name} ({count})" for name, count in sides.items())
+            side = mixed if len(sides) > 1 else "".join(sides)
             rows.append((leaf.path, str(leaf.shape), str(leaf.size), side))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [

@@ -375,22 +375,14 @@ def _findings(
 
 
 def _what(model: Model, posterior: Posterior) -> Iterator[str]:
-    log_weights = posterior.particles.log_weights
-    members = posterior.num_members
-    weights = np.exp(np.asarray(log_weights, float)).ravel()
-    facts = {
-        "random weights": f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)}",
-        "particles": f"{log_weights.shape[-1]}"
-        + (f" in each of {members} members" if members > 1 else ""),
-        "effective sample size": f"{1.0 / np.square(weights / weights.sum()).sum():.1f}",
-    }
-    if members == 1:
+    facts = posterior._facts() | model._facts()
+    if not posterior.is_ensemble:
         for name, value in noise_of(model, posterior).items():
             if np.size(value) <= 4:
                 facts[f"likelihood, {name}"] = np.array2string(np.asarray(value), precision=4)
     yield "<h3>What was trained</h3>"
     yield _facts(facts)
-    yield f"<pre>{html.escape(model.split.describe(log_weights.size))}</pre>"
+    yield f"<pre>{html.escape(model.split.describe(posterior.particles.log_weights.size))}</pre>"
 
 
 def _predictions(predictive: Predictive, targets: Any, about: About) -> Iterator[str]:
