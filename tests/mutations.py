@@ -1227,8 +1227,8 @@ MUTATIONS = [
         ),
         (
             "variance-in-units-of-the-scale",
-            "self._stretch(self._cut(total), 2)",
-            "self._stretch(self._cut(total), 1)",
+            "self._stretch(self._cut(self._moments.variance), 2)",
+            "self._stretch(self._cut(self._moments.variance), 1)",
             "prediction/test_predictive.py",
         ),
         (
@@ -1536,8 +1536,8 @@ MUTATIONS = [
         ),
         (
             "discrepancy-of-the-noise-alone",
-            "moments.aleatoric_variance + moments.epistemic_variance",
-            "moments.aleatoric_variance",
+            "before.variance - after.variance",
+            "before.aleatoric_variance - after.aleatoric_variance",
             "statistical/test_refine.py::test_the_discrepancy_tells_a_right_posterior_from_a_wrong_one",
         ),
     ),

@@ -1,6 +1,7 @@
 """Documentation runs: the example of every public name, and the code in the README."""
 
 import doctest
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -33,8 +34,21 @@ def examples():
                         yield pytest.param(test, id=test.name)
 
 
+@functools.cache
+def names_of(path):
+    """The names that the example of a function leaves behind."""
+    function = functools.reduce(getattr, path.split("."), pb)
+    (example,) = doctest.DocTestFinder().find(function, path, globs={})
+    names = {}
+    for step in example.examples:
+        exec(step.source, names)
+    return names
+
+
 @pytest.mark.parametrize("example", list(examples()))
 def test_docstring_example_runs(example):
+    if before := re.search(r"# .* as in the example of ([\w.]+)", example.docstring):
+        example.globs.update(names_of(before[1]))
     # As a user runs it: the checker of key reuse gives false alarms on loops under vmap.
     with jax.debug_key_reuse(False):
         outcome = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example)

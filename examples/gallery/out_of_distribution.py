@@ -1,4 +1,4 @@
-"""Digits 0 to 4 were trained on; 5 to 9 were not. Which uncertainty tells them apart?"""
+"""Digits 0 to 4 were trained on; 5 to 9 were not. Which uncertainty separates them?"""
 
 import sys
 from pathlib import Path

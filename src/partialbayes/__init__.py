@@ -1,11 +1,11 @@
 """Partial Bayesian neural networks on JAX, trained by sequential Monte Carlo.
 
-The names of a first hour are here. Everything else is in the families: `networks`, `likelihoods`,
-`priors`, `subsets` and `model` say what is modeled; `kernels`, `resampling`, `annealing` and
-`feynman_kac` how particles move; `samplers`, `algorithms`, `training`, `online` and `pretrained` how
-they learn; `prediction`, `metrics`, `analysis`, `plots` and `reporting` what comes out; `io`, `parallel`
-and `estimators` where it lives. `types` holds the contracts, `results` what training
-returns, `errors` every exception and warning.
+The most common names are here. Everything else is in modules: `networks`, `likelihoods`, `priors`,
+`subsets` and `model` define models; `kernels`, `resampling`, `annealing` and `feynman_kac` move
+particles; `samplers`, `algorithms`, `training`, `online` and `pretrained` train; `prediction`,
+`metrics`, `analysis`, `plots` and `reporting` use the result; `io` and `parallel` are for files and
+devices; `estimators` are for tables. `types` defines the contracts, `results` what training returns,
+`errors` every exception and warning.
 """
 
 from importlib import import_module

@@ -103,15 +103,14 @@ class Snapshots:
 
 
 def _rows(progress: Progress) -> list[dict[str, Any]]:
-    length = len(next(iter(progress.infos.values())))
-    rows = []
-    for offset in range(length):
-        step = progress.begin + offset + 1
-        row: dict[str, Any] = {"step": step}
-        row |= {name: float(values[offset]) for name, values in progress.infos.items()}
-        row["validation_nlpd"] = progress.validation_nlpd.get(step)
-        rows.append(row)
-    return rows
+    return [
+        {
+            "step": step,
+            **{name: float(value) for name, value in zip(progress.infos, values, strict=True)},
+            "validation_nlpd": progress.validation_nlpd.get(step),
+        }
+        for step, values in enumerate(zip(*progress.infos.values(), strict=True), progress.begin + 1)
+    ]
 
 
 class _Log:

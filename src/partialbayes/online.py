@@ -35,7 +35,7 @@ from partialbayes.io._pytree_file import load_tree, save_tree
 from partialbayes.model._batch import as_batch, pad_to, padded_size
 from partialbayes.prediction._predict import as_posterior
 from partialbayes.results import Fit
-from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed
+from partialbayes.types import Algorithm, Batch, Info, Posterior, PRNGKey, Report, Seed, trains
 
 __all__ = ["OnlineState", "restore", "save", "start", "update"]
 
@@ -97,7 +97,8 @@ def start(
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
         >>> algorithm = pb.ohsmc(model, num_particles=10)
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> pb.online.start(algorithm, (x, x), window_size=16).seen
+        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> online.seen
         8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
@@ -124,22 +125,15 @@ def blank_state(
 ) -> OnlineState:
     """Return a state with an empty memory; only the shapes of ``like`` are used."""
     key_start, key_online = jax.random.split(salt(as_key(key)))
-    state = _init(algorithm, key_start)
+    state = jax.jit(algorithm.init)(key_start)
     if posterior is not None:
         state = _start_from(algorithm, state, posterior)
 
     def empty(leaf: Array) -> Array:
         return jnp.zeros((window_size, *leaf.shape[1:]), leaf.dtype)
 
-    inputs, targets = jax.tree.map(empty, (like.inputs, like.targets))
-    return OnlineState(
-        algorithm, state, Batch(inputs, targets, jnp.zeros(window_size, bool), like.scale), 0, key_online
-    )
-
-
-@partial(jax.jit, static_argnames=("algorithm",))
-def _init(algorithm: Algorithm, key: PRNGKey) -> Any:
-    return algorithm.init(key)
+    inputs, targets, mask = jax.tree.map(empty, like[:3])
+    return OnlineState(algorithm, state, Batch(inputs, targets, mask, like.scale), 0, key_online)
 
 
 def update(
@@ -164,11 +158,7 @@ def update(
             ``online`` is unchanged and can be used further.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> import partialbayes as pb  # online and x as in the example of online.start
         >>> online, info = pb.online.update(online, (x, x**2), num_replays=2)
         >>> online.seen, info["loss"].shape
         (16, (3,))
@@ -259,11 +249,7 @@ def _is_sound(algorithm: Algorithm, before: Any, after: Any) -> Bool[Array, ""]:
         return jnp.isnan(leaf) | jnp.isposinf(leaf)
 
     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    sound = [
-        ~jnp.any(is_bad(new) & ~is_bad(old))
-        for old, new in pairs
-        if jnp.issubdtype(new.dtype, jnp.inexact)
-    ]
+    sound = [~jnp.any(is_bad(new) & ~is_bad(old)) for old, new in pairs if trains(new)]
     posterior = algorithm.posterior(after)
     sound += [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(posterior.psi)]
     weighed = posterior.particles.log_weights > -jnp.inf
@@ -282,19 +268,14 @@ def save(path: str | Path, online: OnlineState) -> None:
         CheckpointError: The file could not be written. An existing file is unchanged.
 
     Example:
-        >>> import tempfile, jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/1/*", pb.gaussian())
-        >>> algorithm = pb.ohsmc(model, num_particles=10)
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> online = pb.online.start(algorithm, (x, x), window_size=16)
+        >>> import tempfile, partialbayes as pb  # online and the rest as in the example of online.start
         >>> path = tempfile.mkdtemp() + "/online.safetensors"
         >>> pb.online.save(path, online)
-        >>> pb.online.restore(path, algorithm, (x, x), window_size=16).seen
-        8
     """
     require_instance("online", online, OnlineState, "make one by online.start(algorithm, data).")
     with lock_file(path):
-        save_tree(path, _arrays(online), {"kind": "online", "seen": online.seen})
+        arrays = (online.state, online.memory, online.key)
+        save_tree(path, arrays, {"kind": "online", "seen": online.seen})
 
 
 def restore(
@@ -315,24 +296,23 @@ def restore(
         CheckpointError: The file is missing, damaged, or of a different method, model or window.
 
     Example:
-        >>> import partialbayes as pb
-        >>> # online = pb.online.restore("online.safetensors", algorithm, rows, window_size=200)
+        >>> import tempfile, partialbayes as pb  # online and the rest as in the example of online.start
+        >>> path = tempfile.mkdtemp() + "/online.safetensors"
+        >>> pb.online.save(path, online)
+        >>> pb.online.restore(path, algorithm, (x, x), window_size=16).seen
+        8
     """
     require_instance("algorithm", algorithm, Algorithm, "for example ohsmc(model).")
     require_positive_int("window_size", window_size, "the number of rows to keep.")
     like = blank_state(
         algorithm, as_batch(algorithm.model, data, "data"), window_size, None, jax.random.key(0)
     )
-    arrays, description = load_tree(path, _arrays(like))
+    arrays, description = load_tree(path, (like.state, like.memory, like.key))
     seen = description.get("seen")
     if description.get("kind") != "online" or not isinstance(seen, int):
         raise CheckpointError(f"{path} is not an online learner; use what online.save wrote.")
     state, memory, key = arrays
     return OnlineState(algorithm, state, memory, seen, key)
-
-
-def _arrays(online: OnlineState) -> tuple[Any, Batch, PRNGKey]:
-    return online.state, online.memory, online.key
 
 
 def _start_from(algorithm: Algorithm, state: Any, posterior: Posterior) -> Any:

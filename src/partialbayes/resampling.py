@@ -325,9 +325,6 @@ def islands(num_islands: int, every: int = 10, scheme: Resampler = stratified) -
     Returns:
         The resampler, to pass as ``resample`` to an algorithm.
 
-    Raises:
-        ValueError: At the first step: ``num_islands`` does not divide the number of particles.
-
     Example:
         >>> import partialbayes as pb
         >>> resample = pb.resampling.when_ess_below(0.5, pb.resampling.islands(4, every=10))

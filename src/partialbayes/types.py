@@ -1007,11 +1007,8 @@ class Split:
             kept += frozen if trains(leaf) else 0
             counts = {"phi": int(mask.sum()), "psi": leaf.size - int(mask.sum()) - frozen}
             sides = {name: count for name, count in (counts | {"frozen": frozen}).items() if count}
-            side = (
-                "".join(sides)
-                if len(sides) < 2
-                else " + ".join(f"{name} ({count})" for name, count in sides.items())
-            )
+            mixed = " + ".join(f"{name} ({count})" for name, count in sides.items())
+            side = mixed if len(sides) > 1 else "".join(sides)
             rows.append((leaf.path, str(leaf.shape), str(leaf.size), side))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = [
@@ -1046,7 +1043,7 @@ def as_table(title: str, facts: dict[str, str]) -> str:
     return f"<table><caption style='text-align:left'><b>{html.escape(title)}</b></caption>{rows}</table>"
 
 
-def trains(leaf: Leaf) -> bool:
+def trains(leaf: Any) -> bool:
     """Return True if a gradient can update the leaf; integers, booleans and random keys are constant."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 

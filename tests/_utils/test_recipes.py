@@ -27,7 +27,7 @@ def test_an_activation_is_one_of_a_list():
     recipe = pb.mlp([1, 2, 1], activation=jnp.tanh).recipe
     assert recipes.make(recipe).recipe == recipe
     assert pb.mlp([1, 2, 1], activation=jnp.exp).recipe is None
-    with pytest.raises(ValueError, match="knows no activation 'load'"):
+    with pytest.raises(ValueError, match="does not know the activation 'load'"):
         recipes.make(
             json.dumps(
                 json.loads(recipe) | {"arguments": {"sizes": [1, 1], "activation": {"function": "load"}}}

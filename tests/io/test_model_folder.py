@@ -270,7 +270,7 @@ def set_activation(value):
         (None, lambda arrays: arrays.update({"target_scale/shift": np.ones(2)}), "the target scale in"),
         (None, lambda arrays: arrays.update({"history/best_step": np.ones(2)}), "the history in"),
         (set_activation(7), None, "network .* cannot be rebuilt"),
-        (set_activation({"function": "load"}), None, "knows no activation 'load'"),
+        (set_activation({"function": "load"}), None, "does not know the activation 'load'"),
         (set_activation({"recipe": {"builder": "likelihoods.poisson", "arguments": {}}}), None, "built"),
         (lambda description: description.update(num_particles=3), None, "4 particles, but .*=3"),
         (lambda description: description.update(metadata=[]), None, "'metadata' is missing or"),

@@ -103,7 +103,7 @@ def test_decision_boundaries(classes):
     labels = np.arange(20) % classes
     ax = pb.plots.decision_boundary(model, posterior, (points, labels), resolution=12, samples=3)
     assert [text.get_text() for text in ax.get_legend().texts] == [f"class {c}" for c in range(classes)]
-    with pytest.raises(ValueError, match="limits: say where to look"):
+    with pytest.raises(ValueError, match="limits are needed"):
         pb.plots.decision_boundary(model, posterior)
 
 

@@ -25,12 +25,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it.
 
     At any time the path holds one complete file, the new or the old one. A symbolic link stays a
-    link. A device or a pipe, such as ``/dev/stdout``, is written to and never replaced.
-
-    Args:
-        path: The file; its folder is created if needed.
-        content: The bytes to write.
-        mode: Permissions, restricted by the umask; only the owner may read by default.
+    link. A device or a pipe, such as ``/dev/stdout``, is written to and never replaced. The umask
+    restricts ``mode``; by default only the owner may read.
 
     Raises:
         OSError: Writing failed; the error names ``path``.

@@ -24,6 +24,15 @@ Marker = TypeVar("Marker", bound=type)
 _BUILDERS: dict[str, Callable[..., Any]] = {}
 _MARKERS: dict[str, type] = {}
 _PLAIN = (bool, int, float, str, type(None))
+_ACTIVATIONS = {
+    function.__name__: function
+    for function in (
+        *(jax.nn.celu, jax.nn.elu, jax.nn.gelu, jax.nn.hard_sigmoid, jax.nn.hard_silu, jax.nn.hard_tanh),
+        *(jax.nn.leaky_relu, jax.nn.log_sigmoid, jax.nn.mish, jax.nn.relu, jax.nn.relu6, jax.nn.selu),
+        *(jax.nn.sigmoid, jax.nn.silu, jax.nn.soft_sign, jax.nn.softplus, jax.nn.squareplus),
+        *(jnp.tanh, jnp.sin, jnp.cos, jnp.square),
+    )
+}
 
 
 class _NoRecipeError(Exception):
@@ -97,7 +106,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"mapping": {key: _encode(item) for key, item in value.items()}}
     name = getattr(value, "__name__", "")
-    if callable(value) and _activation(name) is value:
+    if callable(value) and _ACTIVATIONS.get(name) is value:
         return {"function": name}
     raise _NoRecipeError
 
@@ -114,37 +123,15 @@ def _decode(value: Any) -> Any:
     if "mapping" in value:
         return {key: _decode(item) for key, item in value["mapping"].items()}
     if "function" in value:
-        function = _activation(value["function"])
-        if function is None:
-            raise ValueError(
-                f"this version of partialbayes knows no activation {value['function']!r}; "
-                "use the version that saved it."
-            )
-        return function
+        return _look_up(_ACTIVATIONS, value["function"], "the activation ")
     recipe = value["recipe"]
     builder = _look_up(_BUILDERS, recipe["builder"])
     return builder(**{key: _decode(item) for key, item in recipe["arguments"].items()})
 
 
-def _look_up(known: Mapping[str, Any], name: str) -> Any:
+def _look_up(known: Mapping[str, Any], name: str, kind: str = "") -> Any:
     if name not in known:
         raise ValueError(
-            f"this version of partialbayes does not know {name!r}; use the version that saved it."
+            f"this version of partialbayes does not know {kind}{name!r}; use the version that saved it."
         )
     return known[name]
-
-
-_ACTIVATIONS = {
-    function.__name__: function
-    for function in (
-        *(jax.nn.celu, jax.nn.elu, jax.nn.gelu, jax.nn.hard_sigmoid, jax.nn.hard_silu, jax.nn.hard_tanh),
-        *(jax.nn.leaky_relu, jax.nn.log_sigmoid, jax.nn.mish, jax.nn.relu, jax.nn.relu6, jax.nn.selu),
-        *(jax.nn.sigmoid, jax.nn.silu, jax.nn.soft_sign, jax.nn.softplus, jax.nn.squareplus),
-        *(jnp.tanh, jnp.sin, jnp.cos, jnp.square),
-    )
-}
-
-
-def _activation(name: str) -> Any:
-    """Return an activation by name; None if files may not contain it."""
-    return _ACTIVATIONS.get(name)

@@ -120,9 +120,6 @@ def advise(
     Returns:
         The comparison, which prints as a Markdown table, with the recommended candidate.
 
-    Raises:
-        ValueError: The prior has learned scales.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> x = np.linspace(-2.0, 2.0, 30)[:, None]

@@ -56,10 +56,7 @@ def to_arviz(
         ImportError: ArviZ is not installed.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> import partialbayes as pb  # model, trained and x as in the example of predict
         >>> draws = pb.to_arviz(model, trained, (x, x))
         >>> draws.posterior["layers.0.kernel"].shape
         (1, 10, 1, 5)

@@ -177,14 +177,10 @@ def refine(
         discrepancy=Discrepancy(
             mean=_root_mean_square(gap),
             largest_mean=jnp.abs(gap).max(),
-            variance=_root_mean_square(_variance(before) - _variance(after)),
+            variance=_root_mean_square(before.variance - after.variance),
             nlpd_gain=gain,
         ),
     )
-
-
-def _variance(moments: mixture.MixtureMoments) -> Float[Array, ...]:
-    return moments.aleatoric_variance + moments.epistemic_variance
 
 
 def _root_mean_square(values: Float[Array, ...]) -> Scalar:

@@ -47,7 +47,9 @@ def predict(command: Any) -> int:
     predicted = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     if command.out.suffix.lower() not in (".parquet", ".pq"):
         predicted = _readable(predicted, loaded.target.task)
-    frame = pd.DataFrame(columns | {_free(name, columns): value for name, value in predicted.items()})
+    for name, values in predicted.items():
+        columns[f"predicted_{name}" if name in columns else name] = values
+    frame = pd.DataFrame(columns)
     write_table(command.out, frame)
     for sentence in rows.notes:
         note(sentence)
@@ -77,12 +79,9 @@ def _predictions(loaded: Loaded, encoded: Any, coverage: float, conformal: bool)
         found |= {"entropy": predictive.entropy, "epistemic": predictive.mutual_information}
         if conformal:
             sets = loaded.estimator.predict_set(encoded, coverage)
-            found["set"] = np.asarray([_words(loaded.estimator.classes_[row]) for row in sets], object)
+            labels = [", ".join(map(str, loaded.estimator.classes_[row])) for row in sets]
+            found["set"] = np.asarray(labels, object)
     return {name: np.asarray(values) for name, values in found.items()}
-
-
-def _words(labels: Any) -> str:
-    return ", ".join(str(label) for label in labels)
 
 
 def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:
@@ -103,11 +102,6 @@ def _readable(columns: Mapping[str, Any], task: str) -> dict[str, Any]:
         return np.asarray([number(float(value)) for value in values], object)
 
     return {name: text(values) for name, values in columns.items()}
-
-
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """Return a name for a column of predictions that the table does not have yet."""
-    return f"predicted_{name}" if name in taken else name
 
 
 def evaluate(command: Any) -> int:

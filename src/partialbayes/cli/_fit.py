@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,10 @@ def fit(command: Any) -> int:
         )
     log_targets = _wants_log(command, target, targets)
     without = without_target(table.frame, rows, target)
-    for sentence in (*table.notes, *without, *target.notes, *schema.notes, *_few(len(rows))):
+    for sentence in (*table.notes, *without, *target.notes, *schema.notes):
         note(sentence)
+    if len(rows) < _FEW_ROWS:
+        note(f"{len(rows)} rows are very few, both to learn from and to validate on")
     note(f"{target.task}, because {target.why}; change it with --task" if target.why else "")
     estimator = _estimator(command, target, log_targets)
     used, inputs = len(schema.used), len(schema.features(one_hot=True))
@@ -80,7 +82,11 @@ def fit(command: Any) -> int:
             + "\n"
         )
         return 130
-    notes = _notes_of(command, estimator, target, rows, targets)
+    if target.task == "classification":
+        targets = number_labels(targets, estimator.classes_, target)
+    # The rows that no member has seen; with cross-fitting there are none.
+    held_out = None if estimator._is_crossfit() else estimator._divide(targets, estimator._seed)[1]
+    notes = _notes_of(command, estimator, target, rows, targets, held_out)
     estimator.save(command.out, overwrite=command.overwrite or resumes, notes=notes)
     if stopped:
         more = "" if command.method == CROSSFIT else " Continue the run with --resume."
@@ -90,14 +96,8 @@ def fit(command: Any) -> int:
         )
         return 130
     checkpoint.unlink(missing_ok=True)
-    _tell_of_training(estimator, command.out, frame, targets, notes)
+    _tell_of_training(estimator, command.out, frame, targets, held_out)
     return 0
-
-
-def _few(rows: int) -> list[str]:
-    if rows >= _FEW_ROWS:
-        return []
-    return [f"{rows} rows are very few, both to learn from and to validate on"]
 
 
 def _wants_log(command: Any, target: Any, targets: Any) -> bool | None:
@@ -135,11 +135,8 @@ def _estimator(command: Any, target: Any, log_targets: bool | None) -> Any:
     from partialbayes.cli._options import estimator_options
     from partialbayes.estimators import _estimators as estimators
 
-    kind = (
-        estimators.PartialBNNRegressor
-        if target.task == "regression"
-        else estimators.PartialBNNClassifier
-    )
+    classifies = target.task == "classification"
+    kind = estimators.PartialBNNClassifier if classifies else estimators.PartialBNNRegressor
     settings = {name: getattr(command, name) for name in estimator_options()}
     settings["log_targets"] = log_targets
     return kind(**settings, random_state=command.seed, verbose=on_terminal())
@@ -191,19 +188,16 @@ def _lines() -> Callable[[Any], None]:
     return callback
 
 
-def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any) -> dict[str, Any]:
+def _notes_of(
+    command: Any, estimator: Any, target: Any, rows: Any, targets: Any, held_out: Any
+) -> dict[str, Any]:
     """Collect facts about the training as JSON values."""
     from partialbayes.reporting._baseline import Baseline
 
-    numbered = (
-        targets if target.task == "regression" else number_labels(targets, estimator.classes_, target)
-    )
-    baseline = (
-        Baseline.of_numbers(targets, _took_logs(estimator))
-        if target.task == "regression"
-        else Baseline.of_classes(numbered, len(estimator.classes_))
-    )
-    held_out = _held_out(estimator, numbered)
+    if target.task == "regression":
+        baseline = Baseline.of_numbers(targets, _took_logs(estimator))
+    else:
+        baseline = Baseline.of_classes(targets, len(estimator.classes_))
     return {
         "target": target._asdict(),
         "data": str(command.table.resolve()),
@@ -216,14 +210,7 @@ def _notes_of(command: Any, estimator: Any, target: Any, rows: Any, targets: Any
     }
 
 
-def _held_out(estimator: Any, targets: Any) -> Any:
-    """Return the rows that no member has seen; None if there are none, as with cross-fitting."""
-    return None if estimator._is_crossfit() else estimator._divide(targets, estimator._seed)[1]
-
-
-def _tell_of_training(
-    estimator: Any, out: Path, frame: Any, targets: Any, notes: Mapping[str, Any]
-) -> None:
+def _tell_of_training(estimator: Any, out: Path, frame: Any, targets: Any, held_out: Any) -> None:
     from partialbayes import metrics
     from partialbayes.reporting._html import short
 
@@ -235,17 +222,13 @@ def _tell_of_training(
         steps = len(history.metrics["loss"])
         tell(f"{steps} steps; the posterior after step {history.best_step} was the best.")
     is_classifier = hasattr(estimator, "classes_")
-    numbered = number_labels(targets, estimator.classes_, None) if is_classifier else targets
-    held_out = _held_out(estimator, numbered)
     if estimator._is_crossfit() and estimator.oof_predictive_ is not None:
         what = "accuracy" if is_classifier else "R²"
         tell(f"on all rows, by members that have not seen them: {what} {estimator.oof_score_:.3f}.")
     if held_out is not None and len(held_out) >= FEWEST_HELD_OUT:
         with status("scoring the rows held out"):
-            scores = metrics.evaluate(
-                estimator.predictive(frame[list(estimator.feature_names_in_)].iloc[held_out]),
-                numbered[held_out],
-            )
+            inputs = frame[list(estimator.feature_names_in_)].iloc[held_out]
+            scores = metrics.evaluate(estimator.predictive(inputs), targets[held_out])
         found = (
             f"accuracy {scores['accuracy']:.3f}, NLPD {short(scores['nlpd'])}"
             if is_classifier

@@ -15,7 +15,7 @@ from partialbayes.errors import TableError
 def report(command: Any) -> int:
     """Write the HTML report on a model."""
     import partialbayes
-    from partialbayes.reporting._report import About
+    from partialbayes.reporting import About, Baseline
 
     loaded = load(command.model)
     require_writable(command.out)
@@ -24,11 +24,9 @@ def report(command: Any) -> int:
         raise TableError(f"the training table {path} no longer exists; name a table to score on.")
     rows = rows_of(command, loaded, path, with_targets=True)
     estimator, schema = loaded.estimator, loaded.estimator.schema_
-    from partialbayes.reporting._baseline import Baseline
-
     about = About(
         target=loaded.target.name,
-        facts=_facts(command, loaded, path),
+        facts=_facts(loaded, path),
         columns=[_in_words(column) for column in schema.columns],
         notes=rows.notes,
         classes=[str(label) for label in getattr(estimator, "classes_", ())],
@@ -53,7 +51,7 @@ def report(command: Any) -> int:
     return 0
 
 
-def _facts(command: Any, loaded: Loaded, path: Path) -> dict[str, str]:
+def _facts(loaded: Loaded, path: Path) -> dict[str, str]:
     notes, estimator = loaded.notes, loaded.estimator
     facts = {
         "trained on": f"{notes['rows']} rows of {Path(notes['data']).name}",

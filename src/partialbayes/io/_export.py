@@ -124,10 +124,7 @@ def load_predictor(path: str | Path) -> Callable[[PyTree], dict[str, Array]]:
         CheckpointError: The file is missing, damaged or not a predictor.
 
     Example:
-        >>> import tempfile, jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
+        >>> import tempfile, partialbayes as pb  # model, trained and x as in the example of predict
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     pb.export(folder + "/predictor", model, trained.posterior, x)
         ...     predict = pb.io.load_predictor(folder + "/predictor")

@@ -147,17 +147,10 @@ def save(
     tree = {
         "posterior": posterior,
         "masks": {path: chosen for path, chosen in weights.items() if chosen.any()},
-        "history": {}
-        if history is None
-        else history._asdict()
-        | {
-            "best_step": np.int64(history.best_step),
-            "departure": {}
-            if history.departure is None
-            else jax.tree.map(np.asarray, history.departure._asdict()),
-        },
+        "history": _as_arrays(history)
+        | ({} if history is None else {"departure": _as_arrays(history.departure)}),
         "frozen": dict(model.split.frozen),
-        "target_scale": {} if target_scale is None else jax.tree.map(np.asarray, target_scale._asdict()),
+        "target_scale": _as_arrays(target_scale),
         "extra": extra,
     }
 
@@ -252,6 +245,11 @@ def load(
         metadata=description["metadata"],
         extra=under(arrays, "extra"),
     )
+
+
+def _as_arrays(record: Any) -> dict[str, Any]:
+    """Convert a NamedTuple to a dictionary of arrays; None is empty."""
+    return {} if record is None else jax.tree.map(np.asarray, record._asdict())
 
 
 def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool) -> None:

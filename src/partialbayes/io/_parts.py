@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils import recipes
+from partialbayes._utils.paths import named_leaves, sort_like
 from partialbayes.errors import CheckpointError
-from partialbayes.io._pytree_file import named_leaves
 from partialbayes.prediction._target_scale import TargetScale
 from partialbayes.results import Departure, History
-from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PRNGKey
+from partialbayes.types import Likelihood, Model, Network, Particles, Posterior, PRNGKey, trains
 
 
 def part_of(folder: Path, name: str, passed: Any, recipe: Any) -> Any:
@@ -104,16 +104,9 @@ def with_frozen(network: Network, masks: dict[str, Any], frozen: dict[str, Any])
                 value = jnp.ravel(leaf).at[places].set(frozen[name]).reshape(leaf.shape)
             values.append(value)
         # Flattening sorts dictionaries, but layers are counted in the network's own order.
-        return _like(params, jax.tree.unflatten(jax.tree.structure(params), values))
+        return sort_like(params, jax.tree.unflatten(jax.tree.structure(params), values))
 
     return network._replace(init=init)
-
-
-def _like(template: PyTree, tree: PyTree) -> PyTree:
-    """Reorder the keys of a tree's dictionaries as in the template."""
-    if isinstance(tree, dict):
-        return {name: _like(template[name], tree[name]) for name in template}
-    return tree
 
 
 def posterior_of(folder: Path, model: Model, arrays: dict[str, Any]) -> Posterior:
@@ -176,14 +169,10 @@ def require_sound(posterior: Posterior, what: str) -> None:
     if not abs(total - 1.0) < 0.01:
         raise CheckpointError(f"{what} has weights that sum to {total:.4g}, not to 1.")
     members = counts.any(axis=-1)
-    psi = [np.asarray(leaf)[members] if members.ndim else np.asarray(leaf) for leaf in _psi(posterior)]
+    floating = [np.asarray(leaf) for leaf in jax.tree.leaves(posterior.psi) if trains(leaf)]
+    psi = [leaf[members] if members.ndim else leaf for leaf in floating]
     if not all(np.isfinite(part).all() for part in [values[counts], *psi]):
         raise CheckpointError(f"{what} contains NaN or infinity; train again.")
-
-
-def _psi(posterior: Posterior) -> list[Any]:
-    leaves = jax.tree.leaves(posterior.psi)
-    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
 
 
 def history_of(folder: Path, arrays: dict[str, Any]) -> History | None:
@@ -196,13 +185,9 @@ def history_of(folder: Path, arrays: dict[str, Any]) -> History | None:
         raise CheckpointError(f"the history in {folder} is incomplete.")
     if len(scores) not in (0, len(steps)) or not 0 <= best < 2**62:
         raise CheckpointError(f"the history in {folder} is inconsistent.")
-    return History(
-        under(arrays, "metrics"), steps, scores, int(best), _departure(under(arrays, "departure"))
-    )
-
-
-def _departure(arrays: dict[str, Any]) -> Departure | None:
-    return Departure(**{name: value.item() for name, value in arrays.items()}) if arrays else None
+    compared = {name: value.item() for name, value in under(arrays, "departure").items()}
+    departure = Departure(**compared) if compared else None
+    return History(under(arrays, "metrics"), steps, scores, int(best), departure)
 
 
 def target_scale_of(folder: Path, arrays: dict[str, Any]) -> TargetScale | None:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from partialbayes._utils.atomic import write_atomically
+from partialbayes._utils.paths import named_leaves
 from partialbayes.errors import CheckpointError
 from partialbayes.parallel._hosts import is_shared, to_numpy
 
@@ -96,7 +97,7 @@ def as_tree(path: str | Path, arrays: dict[str, Any], like: PyTree) -> PyTree:
                 f"{expected.dtype}{list(expected.shape)}: the network, the number of particles or the "
                 "precision differs."
             )
-        leaves.append(_as_key(jnp.asarray(array), leaf))
+        leaves.append(jax.random.wrap_key_data(array) if _is_key(leaf) else jnp.asarray(array))
     if arrays:
         raise CheckpointError(
             f"{path} holds {sorted(arrays)[0]!r}, which this run does not have: it was written by "
@@ -145,22 +146,12 @@ def fingerprint(tree: PyTree) -> str:
     return _checksum(named)[:16]
 
 
-def named_leaves(tree: PyTree) -> list[tuple[str, Any]]:
-    """Return the path and the value of each leaf."""
-    with_paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in with_paths]
-
-
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _key_data(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _as_key(array: Any, like: Any) -> Any:
-    return jax.random.wrap_key_data(array) if _is_key(like) else array
 
 
 def _checksum(arrays: dict[str, Any], description: str = "") -> str:

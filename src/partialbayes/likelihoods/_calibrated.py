@@ -36,9 +36,6 @@ def calibrated(likelihood: Likelihood) -> Likelihood:
     Returns:
         The likelihood with these numbers.
 
-    Raises:
-        ValueError: At the first use: the likelihood is none of these.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.calibrated(pb.gaussian(pb.learned(1.0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +31,8 @@ def broadcast_per_output(value: Array, like: Array) -> Array:
     return jnp.broadcast_to(value.reshape(shape), like.shape)
 
 
-class Densities(NamedTuple):
-    """The log-densities of complete rows and of their observed entries."""
-
-    log_density: Callable[[Any, Any], Float[Array, " example"]]
-    observed_log_density: Callable[[Any, Any, Any], Float[Array, " example"]]
-
-
-def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> Densities:
-    """Build both log-densities for entries that are independent given the outputs."""
+def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."]]) -> dict[str, Any]:
+    """Build both log-densities of a `Likelihood` for entries that are independent given the outputs."""
 
     def log_density(parameters: Any, targets: Any) -> Float[Array, " example"]:
         return sum_outputs(entries(parameters, targets))
@@ -47,7 +40,7 @@ def independent_outputs(entries: Callable[[Any, Any], Float[Array, "example ..."
     def observed_log_density(parameters: Any, targets: Any, observed: Any) -> Float[Array, " example"]:
         return sum_outputs(jnp.where(observed, entries(parameters, targets), 0.0))
 
-    return Densities(log_density, observed_log_density)
+    return {"log_density": log_density, "observed_log_density": observed_log_density}
 
 
 def require_array(outputs: Any, likelihood: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -49,10 +50,6 @@ def custom(
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: ``log_density`` does not return one number per example. In `predict`: a
-            function that is needed was not passed.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> def logistic(outputs, targets, scale):
@@ -63,29 +60,26 @@ def custom(
     """
     own = parameter_dict({name: as_parameter(name, value) for name, value in parameters.items()})
 
-    def need(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
-        if function is None:
-            raise ValueError(
-                f"custom likelihood cannot predict: it was given no {name}; pass "
-                f"custom(..., {name}=...)."
-            )
-        return function
+    def call(name: str, function: Callable[..., Any] | None) -> Callable[..., Any]:
+        def of_parameters(parameters: Custom, *given: Any) -> Any:
+            if function is None:
+                raise ValueError(
+                    f"custom likelihood cannot predict: it was given no {name}; pass "
+                    f"custom(..., {name}=...)."
+                )
+            return function(parameters.outputs, *given, **parameters.values)
 
-    def density(parameters: Custom, targets: PyTree) -> Float[Array, " example"]:
-        return log_density(parameters.outputs, targets, **parameters.values)
+        return of_parameters
+
+    density = call("log_density", log_density)
 
     def observed_density(parameters: Custom, targets: PyTree, observed: Array) -> Array:
         rows = observed.reshape(observed.shape[0], -1).all(axis=1)
         return jnp.where(rows, density(parameters, targets), 0.0)
 
     def draw(key: PRNGKey, parameters: Custom) -> PyTree:
-        return need("sample", sample)(key, parameters.outputs, **parameters.values)
-
-    def cumulative(parameters: Custom, targets: Array) -> Array:
-        return need("cdf", cdf)(parameters.outputs, targets, **parameters.values)
-
-    def class_probabilities(parameters: Custom) -> Array:
-        return need("probabilities", probabilities)(parameters.outputs, **parameters.values)
+        with_key = None if sample is None else partial(sample, key)
+        return call("sample", with_key)(parameters)
 
     def check(outputs: Any, targets: Any) -> PyTree:
         require_finite("targets", targets, MISSING_REMEDY)
@@ -105,14 +99,14 @@ def custom(
         init=own.init,
         parameters=lambda outputs, learned, latent: Custom(outputs, own.values(learned, latent)),
         log_density=density,
-        mean=lambda parameters: need("mean", mean)(parameters.outputs, **parameters.values),
-        variance=lambda parameters: need("variance", variance)(parameters.outputs, **parameters.values),
+        mean=call("mean", mean),
+        variance=call("variance", variance),
         sample=draw,
         check=check,
         latents=own.latents,
         observed_log_density=observed_density,
         values=own.values,
-        cdf=None if cdf is None else cumulative,
-        probabilities=None if probabilities is None else class_probabilities,
+        cdf=None if cdf is None else call("cdf", cdf),
+        probabilities=None if probabilities is None else call("probabilities", probabilities),
         kind="real" if probabilities is None else "class",
     )

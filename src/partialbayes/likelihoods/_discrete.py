@@ -36,9 +36,6 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: targets are not 0 and 1.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", pb.bernoulli())
@@ -48,8 +45,6 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
     def entries(logits: Array, targets: Array) -> Array:
         # log σ(z) for y = 1 and log σ(−z) for y = 0.
         return jax.nn.log_sigmoid(jnp.where(targets == 1, logits, -logits))
-
-    densities = independent_outputs(entries)
 
     def probabilities(logits: Array) -> Array:
         return jax.nn.sigmoid(jnp.stack([-logits, logits], axis=-1))
@@ -63,12 +58,11 @@ def bernoulli(temperature: Any = 1.0) -> Likelihood:
     return Likelihood(
         init=init,
         parameters=lambda outputs, learned, latent: divide(squeeze_single(outputs), learned, latent),
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda logits: jax.nn.sigmoid(logits),
         variance=lambda logits: jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits),
         sample=lambda key, logits: jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(jnp.int32),
         check=check,
-        observed_log_density=densities.observed_log_density,
         values=values,
         latents=latents,
         probabilities=probabilities,
@@ -92,9 +86,6 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: labels are outside 0 … C−1, or there are fewer than two outputs.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([4, 20, 3]), "layers/0/**", pb.categorical())  # three classes
@@ -108,8 +99,6 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
         # A sum rather than a gather, whose gradient is a slow scatter.
         chosen = jnp.where(is_chosen, logits, 0.0).sum(axis=-1)
         return chosen - jax.nn.logsumexp(logits, axis=-1)
-
-    densities = independent_outputs(entries)
 
     def variances(logits: Array) -> Array:
         probabilities = jax.nn.softmax(logits)
@@ -130,12 +119,11 @@ def categorical(temperature: Any = 1.0) -> Likelihood:
     return Likelihood(
         init=init,
         parameters=divide,
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda logits: jax.nn.softmax(logits),
         variance=variances,
         sample=lambda key, logits: jax.random.categorical(key, logits),
         check=check,
-        observed_log_density=densities.observed_log_density,
         values=values,
         latents=latents,
         probabilities=lambda logits: jax.nn.softmax(logits),
@@ -152,9 +140,6 @@ def poisson() -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: targets are not counts from 0 up.
-
     Example:
         >>> import partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", pb.likelihoods.poisson())
@@ -163,8 +148,6 @@ def poisson() -> Likelihood:
     def entries(log_rates: Array, targets: Array) -> Array:
         counts = targets.astype(log_rates.dtype)
         return counts * log_rates - jnp.exp(log_rates) - jax.scipy.special.gammaln(counts + 1.0)
-
-    densities = independent_outputs(entries)
 
     def cdf(log_rates: Array, targets: Array) -> Array:
         counts = jnp.floor(targets)
@@ -183,12 +166,11 @@ def poisson() -> Likelihood:
     return Likelihood(
         init=tuple,
         parameters=lambda outputs, learned, latent: squeeze_single(outputs),
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=jnp.exp,
         variance=jnp.exp,
         sample=lambda key, log_rates: jax.random.poisson(key, jnp.exp(log_rates), dtype=jnp.int32),
         check=check,
-        observed_log_density=densities.observed_log_density,
         cdf=cdf,
         kind="count",
     )

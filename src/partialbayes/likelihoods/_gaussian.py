@@ -44,17 +44,12 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: the length of ``variance`` is not the number of outputs, or targets have
-            the wrong shape or missing entries.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.gaussian(variance=pb.learned(1.0))
         >>> model = pb.partial_bnn(pb.mlp([2, 20, 1]), "layers/0/**", likelihood)
     """
     noise = as_parameter("variance", variance)
-    densities = independent_outputs(_entries)
 
     def parameters(outputs: Array, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean = squeeze_single(outputs)
@@ -68,13 +63,12 @@ def gaussian(variance: Any = 1.0) -> Likelihood:
     return Likelihood(
         init=noise.init,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(_entries),
         mean=lambda parameters: parameters.mean,
         variance=lambda parameters: parameters.variance,
         sample=_sample,
         check=check,
         latents=noise.latents,
-        observed_log_density=densities.observed_log_density,
         values=lambda learned, latent: {"variance": noise.value(learned, latent)},
         cdf=_cdf,
         is_gaussian=True,
@@ -100,9 +94,6 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: there are not two outputs per target.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.heteroscedastic(beta=0.5)
@@ -119,8 +110,6 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
         constant = jax.lax.stop_gradient(values)
         return constant + weights * (values - constant)
 
-    densities = independent_outputs(entries)
-
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> Normal:
         mean, raw = two_heads(outputs)
         return Normal(mean, minimum + jax.nn.softplus(raw))
@@ -128,12 +117,11 @@ def heteroscedastic(beta: float = 0.0, minimum: float = 1e-6) -> Likelihood:
     return Likelihood(
         init=tuple,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda parameters: parameters.mean,
         variance=lambda parameters: parameters.variance,
         sample=_sample,
         check=partial(check_two_heads, likelihood="heteroscedastic"),
-        observed_log_density=densities.observed_log_density,
         cdf=_cdf,
         is_gaussian=True,
         exact=None if is_plain else heteroscedastic(0.0, minimum),

@@ -32,9 +32,6 @@ def allow_missing(likelihood: Likelihood) -> Likelihood:
     Returns:
         The likelihood for targets with missing entries.
 
-    Raises:
-        ValueError: ``likelihood`` has no density of observed entries. In `fit`: all targets are missing.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> likelihood = pb.likelihoods.allow_missing(pb.gaussian())

@@ -32,10 +32,6 @@ def multivariate_gaussian(covariance: Any) -> Likelihood:
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: ``covariance`` is not positive definite. In `fit`: its size is not the number of
-            outputs.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> likelihood = pb.likelihoods.multivariate_gaussian(pb.learned(jnp.eye(2)))

@@ -47,10 +47,6 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
     Returns:
         The likelihood.
 
-    Raises:
-        ValueError: In `fit`: a parameter has the wrong number of entries, or there are not two outputs
-            per target.
-
     Example:
         >>> import partialbayes as pb
         >>> likelihood = pb.likelihoods.student_t(degrees_of_freedom=4.0, scale=pb.learned(1.0))
@@ -69,8 +65,6 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
     def entries(parameters: StudentT, targets: Array) -> Array:
         location, scale, degrees_of_freedom = parameters
         return jax.scipy.stats.t.logpdf(targets, degrees_of_freedom, location, scale)
-
-    densities = independent_outputs(entries)
 
     def parameters(outputs: PyTree, learned: PyTree, latent: dict[str, Array]) -> StudentT:
         values = given.values(learned, latent)
@@ -115,13 +109,12 @@ def student_t(degrees_of_freedom: Any = 4.0, scale: Any = 1.0, minimum: float = 
     return Likelihood(
         init=given.init,
         parameters=parameters,
-        log_density=densities.log_density,
+        **independent_outputs(entries),
         mean=lambda parameters: parameters.location,
         variance=variance,
         sample=sample,
         check=check,
         latents=given.latents,
-        observed_log_density=densities.observed_log_density,
         values=given.values,
         cdf=cdf,
     )

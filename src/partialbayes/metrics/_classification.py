@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int
 
-from partialbayes.metrics._common import AnyArray, Prediction, per_class
+from partialbayes.metrics._common import AnyArray, Prediction, as_sorted, per_class
 from partialbayes.types import Scalar
 
 
@@ -69,12 +69,7 @@ def auroc(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"
         >>> float(pb.metrics.auroc(jnp.array([0.1, 0.2]), jnp.array([0.15, 0.9])))
         0.75
     """
-    usual, strange = jnp.sort(jnp.asarray(inside)), jnp.asarray(outside)
-    if usual.ndim != 1 or strange.ndim != 1 or usual.size == 0 or strange.size == 0:
-        raise ValueError(
-            f"inside has shape {usual.shape} and outside {strange.shape}; pass one uncertainty per "
-            "input, and at least one input of each."
-        )
+    usual, strange = as_sorted("inside", inside), as_sorted("outside", outside)
     below = jnp.searchsorted(usual, strange, side="left")
     not_above = jnp.searchsorted(usual, strange, side="right")
     return jnp.mean(0.5 * (below + not_above)) / usual.size

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
@@ -52,6 +52,16 @@ def align(name: str, values: AnyArray, targets: AnyArray) -> tuple[Any, Any]:
             f"{name} has shape {values.shape} and targets {targets.shape}; they must be the same."
         )
     return values, targets
+
+
+def as_sorted(name: str, values: Any) -> Float[Array, " example"]:
+    """Sort uncertainties, one per input."""
+    array = jnp.asarray(values)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"{name} has shape {array.shape}; pass one uncertainty per input, and at least one."
+        )
+    return jnp.sort(array)
 
 
 def per_class(prediction: Prediction, labels: AnyArray) -> tuple[Array, Array]:

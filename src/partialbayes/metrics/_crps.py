@@ -33,15 +33,9 @@ def crps(predictive: Predictive, targets: Num[AnyArray, "example ..."]) -> Score
     Returns:
         The score; lower is better.
 
-    Raises:
-        ValueError: The targets are classes.
-
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> bool(pb.metrics.crps(pb.predict(model, trained, x), x) > 0)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> bool(pb.metrics.crps(predictive, x) > 0)
         True
     """
     if predictive.model.likelihood.is_classification:

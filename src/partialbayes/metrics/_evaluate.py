@@ -49,11 +49,7 @@ def over_particles(metric: Callable[[Any, Any], Score], predictive: Predictive, 
         The average score.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> predictive = pb.predict(model, trained, x)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
         >>> average = pb.metrics.over_particles(pb.metrics.rmse, predictive, x)
         >>> bool(average >= pb.metrics.rmse(predictive, x))
         True
@@ -90,15 +86,9 @@ def evaluate(predictive: Predictive, targets: Any, coverage: float = 0.9) -> dic
     Returns:
         The scores by name, such as ``"nlpd"`` and ``"rmse"``.
 
-    Raises:
-        ValueError: There are several labels per example.
-
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> scores = pb.metrics.evaluate(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> scores = pb.metrics.evaluate(predictive, x)
         >>> sorted(scores)[:3]
         ['coverage', 'crps', 'mae']
     """

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy import special
 
 from partialbayes._utils.checks import require_probability
-from partialbayes.metrics._common import AnyArray
+from partialbayes.metrics._common import AnyArray, as_sorted
 from partialbayes.prediction._components import components
 from partialbayes.prediction._predictive import Predictive
 from partialbayes.types import Scalar
@@ -32,9 +33,6 @@ def energy(predictive: Predictive) -> Float[Array, " example"]:
 
     Returns:
         The energy of each input.
-
-    Raises:
-        ValueError: The likelihood has no class logits.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -67,9 +65,6 @@ def feature_density(
 
     Returns:
         A function from features to uncertainties.
-
-    Raises:
-        ValueError: ``features`` does not have two axes, or ``labels`` has another length.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -105,9 +100,7 @@ def feature_density(
         white = np.linalg.solve(factor, points.T)
         centers = np.linalg.solve(factor, means.T)
         squares = np.square(white[:, :, None] - centers[:, None, :]).sum(axis=0)
-        terms = log_shares[None, :] - 0.5 * squares
-        highest = terms.max(axis=1, keepdims=True)
-        log_density = highest[:, 0] + np.log(np.exp(terms - highest).sum(axis=1))
+        log_density = special.logsumexp(log_shares[None, :] - 0.5 * squares, axis=1)
         return 0.5 * (log_determinant + width * np.log(2.0 * np.pi)) - log_density
 
     return uncertainty
@@ -125,10 +118,6 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
     Returns:
         A function of the same uncertainties of other inputs.
 
-    Raises:
-        ValueError: An uncertainty is not one number per input, or the function gets a different number
-            of uncertainties.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> rng = np.random.default_rng(0)
@@ -138,15 +127,15 @@ def combined(*known: Float[AnyArray, "..."]) -> Callable[..., Float[np.ndarray, 
     """
     if not known:
         raise ValueError("known is empty; pass at least one uncertainty of in-distribution inputs.")
-    sorted_ones = [np.asarray(_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
+    sorted_ones = [np.asarray(as_sorted(f"uncertainty {k}", one)) for k, one in enumerate(known)]
 
-    def uncertainty(*others: Any) -> Float[np.ndarray, " example"]:
-        if len(others) != len(sorted_ones):
+    def uncertainty(*given: Any) -> Float[np.ndarray, " example"]:
+        if len(given) != len(sorted_ones):
             raise ValueError(
-                f"{len(others)} uncertainties are given, but {len(sorted_ones)} were combined."
+                f"{len(given)} uncertainties are given, but {len(sorted_ones)} were combined."
             )
-        total = np.zeros(len(others[0]))
-        for usual, values in zip(sorted_ones, others, strict=True):
+        total = np.zeros(len(given[0]))
+        for usual, values in zip(sorted_ones, given, strict=True):
             above = len(usual) - np.searchsorted(usual, np.asarray(values), side="left")
             total -= np.log((above + 1) / (len(usual) + 1))
         return total
@@ -166,15 +155,12 @@ def aupr(inside: Float[AnyArray, " example"], outside: Float[AnyArray, " other"]
     Returns:
         The average precision, between 0 and 1.
 
-    Raises:
-        ValueError: Either is not one number per input.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.aupr(jnp.array([0.1, 0.3]), jnp.array([0.2, 0.9])))
         0.8333333730697632
     """
-    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    usual, strange = as_sorted("inside", inside), as_sorted("outside", outside)
     among_strange = strange.size - jnp.searchsorted(strange, strange, side="left")
     among_usual = usual.size - jnp.searchsorted(usual, strange, side="left")
     return jnp.mean(among_strange / (among_strange + among_usual))
@@ -193,16 +179,13 @@ def fpr95(
     Returns:
         The share of out-of-distribution inputs that are accepted.
 
-    Raises:
-        ValueError: Either is not one number per input, or ``kept`` is not a probability.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> float(pb.metrics.fpr95(jnp.linspace(0.0, 1.0, 100), jnp.array([0.5, 0.9, 2.0, 3.0])))
         0.5
     """
     require_probability("kept", kept, "for example kept=0.95.")
-    usual, strange = _sorted("inside", inside), _sorted("outside", outside)
+    usual, strange = as_sorted("inside", inside), as_sorted("outside", outside)
     threshold = usual[min(usual.size - 1, int(np.ceil(kept * usual.size)) - 1)]
     return jnp.mean(strange <= threshold)
 
@@ -234,9 +217,6 @@ def risk_coverage(
     Returns:
         Coverage, risk and threshold, one entry per input.
 
-    Raises:
-        ValueError: The two differ in length, or are empty.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
@@ -265,9 +245,6 @@ def aurc(uncertainty: Float[AnyArray, " example"], losses: Float[AnyArray, " exa
 
     Returns:
         The mean risk over all coverages.
-
-    Raises:
-        ValueError: The two differ in length, or are empty.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
@@ -307,9 +284,6 @@ def selective(
     Returns:
         The threshold, with its coverage and risk on these rows.
 
-    Raises:
-        ValueError: The two differ in length, or are empty.
-
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb
         >>> wrong = jnp.array([0.0, 1.0, 0.0, 0.0])
@@ -323,12 +297,3 @@ def selective(
         return Selective(-np.inf, 0.0, 0.0)
     last = int(allowed[-1])
     return Selective(*(float(part[last]) for part in (curve.threshold, curve.coverage, curve.risk)))
-
-
-def _sorted(name: str, values: Any) -> Float[Array, " example"]:
-    array = jnp.asarray(values)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(
-            f"{name} has shape {array.shape}; pass one uncertainty per input, and at least one."
-        )
-    return jnp.sort(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,18 +48,9 @@ def overwrite_masked_rows(batch: Batch) -> Batch:
 def as_batch(model: Model, data: Any, name: str, *, training: bool = False) -> Batch:
     """Check data against a model and put them on the device as one batch.
 
-    Args:
-        model: The model that will use the data.
-        data: A pair ``(inputs, targets)``, or a `Batch` with a mask of the rows that count.
-        name: The name of the data in error messages, such as "data" or "validation".
-        training: Whether these are all the training rows. Values that single precision cannot
-            distinguish are then an error.
-
-    Returns:
-        The batch.
-
-    Raises:
-        ValueError: The data do not match the model.
+    The data are a pair ``(inputs, targets)``, or a `Batch` with a mask of the rows that count; ``name``
+    is theirs in error messages. With ``training``, values that single precision cannot distinguish are
+    an error.
     """
     require_not_forked()
     require_instance("model", model, Model, "make one by partial_bnn(network, ...).")
@@ -93,14 +85,16 @@ def split_rows(batch: Batch, size: int) -> Batch:
     """Cut a batch into pieces of ``size`` rows, stacked on a leading axis; the last is padded."""
     rows = batch.mask.shape[0]
     count = -(-rows // size)
-
-    def cut(leaf: Array) -> Array:
-        padding = [(0, count * size - rows)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, padding, mode="edge").reshape(count, size, *leaf.shape[1:])
-
-    inputs, targets = jax.tree.map(cut, (batch.inputs, batch.targets))
+    inputs, targets = jax.tree.map(partial(cut, size=size), (batch.inputs, batch.targets))
     counted = jnp.pad(batch.mask, (0, count * size - rows)).reshape(count, size)
     return Batch(inputs, targets, counted, jnp.broadcast_to(batch.scale, (count,)))
+
+
+def cut(leaf: Array, size: int) -> Array:
+    """Cut rows into pieces, stacked on a leading axis; the last one is padded with the last row."""
+    count = -(-leaf.shape[0] // size)
+    padding = [(0, count * size - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1)
+    return jnp.pad(leaf, padding, mode="edge").reshape(count, size, *leaf.shape[1:])
 
 
 def padded_size(rows: int) -> int:

@@ -32,6 +32,7 @@ from partialbayes.types import (
     Psi,
     Recipes,
     Split,
+    trains,
 )
 
 
@@ -57,11 +58,6 @@ def partial_bnn(
 
     Returns:
         The model, to pass to an algorithm such as `ohsmc`.
-
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight; the message names the nearest paths.
-        TypeError: ``network``, ``likelihood`` or ``prior`` has the wrong type, such as a builder that
-            was not called.
 
     Example:
         >>> import partialbayes as pb
@@ -184,7 +180,7 @@ def _divide(network: Network, stochastic: Selection, freeze: Selection | None) -
         return params
 
     shapes = jax.eval_shape(init, jax.random.key(0))
-    trainable = all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(shapes))
+    trainable = all(map(trains, jax.tree.leaves(shapes)))
     if freeze is not None or not trainable:
         shapes = network.init(jax.random.key(0))  # frozen weights keep their values
     return split_weights(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
+from partialbayes._utils.paths import named_leaves, path_of
 from partialbayes.subsets._select import Selection, as_subset
 from partialbayes.types import WEIGHT_NAMES, Latent, Leaf, Split, trains
 
@@ -45,9 +46,6 @@ def split_weights(
         The split; ``merge(*flatten(params))`` equals ``params``. A leaf that is stochastic in part has
         its other weights in psi as one flat array.
 
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> params = pb.mlp([2, 3, 1]).init(jax.random.key(0))
@@ -55,8 +53,8 @@ def split_weights(
         >>> phi.shape, sorted(psi)
         ((4,), ['layers/0/kernel', 'layers/1/kernel'])
     """
-    with_paths, treedef = jax.tree_util.tree_flatten_with_path(params)
-    names = [_path(path) for path, _ in with_paths]
+    arrays, treedef = jax.tree.flatten(params)
+    names = [name for name, _ in named_leaves(params)]
     ordered = order is not None or order_is_known(params)
     places = {path: place for place, path in enumerate(order or defined_order(params))}
     leaves = tuple(
@@ -69,7 +67,7 @@ def split_weights(
             ordered,
             output_axis,
         )
-        for name, (_, value) in zip(names, with_paths, strict=True)
+        for name, value in zip(names, arrays, strict=True)
     )
     _require_distinct(names)
     masks = tuple(as_subset(stochastic).masks(leaves))
@@ -77,7 +75,7 @@ def split_weights(
     frozen_masks = _frozen_masks(leaves, masks, freeze)
     frozen = {
         leaf.path: _select(_constant(leaf, value), fixed)
-        for leaf, fixed, (_, value) in zip(leaves, frozen_masks, with_paths, strict=True)
+        for leaf, fixed, value in zip(leaves, frozen_masks, arrays, strict=True)
         if fixed.any() or not (leaf.size or trains(leaf))
     }
     trained = [~mask & ~fixed for mask, fixed in zip(masks, frozen_masks, strict=True)]
@@ -207,7 +205,7 @@ def with_latents(split: Split, latents: Sequence[Latent]) -> Split:
 
 def defined_order(params: PyTree) -> list[str]:
     """List the paths of the leaves in the order of definition; flattening sorts dictionaries."""
-    return [_path(keys) for keys in _walk_in_order(params)]
+    return [path_of(keys) for keys in _walk_in_order(params)]
 
 
 def order_is_known(tree: PyTree, inside: bool = False) -> bool:
@@ -223,10 +221,6 @@ def order_is_known(tree: PyTree, inside: bool = False) -> bool:
         arrays = all(jax.tree_util.treedef_is_leaf(jax.tree.structure(child)) for child in children)
         return arrays and (inside or all(str(name) in WEIGHT_NAMES for name in tree))
     return all(order_is_known(child, inside=True) for child in children)
-
-
-def _path(keys: Any) -> str:
-    return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
 def _constant(leaf: Leaf, value: Any) -> Array:

@@ -7,7 +7,9 @@ inputs but not on φ or ψ; or on φ or ψ. The values of the second kind that t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes._utils.checks import num_rows, require_instance, require_positive_int
+from partialbayes._utils.checks import as_float_arrays, num_rows, require_instance, require_positive_int
 from partialbayes._utils.compat import evaluate, is_jit
 from partialbayes._utils.jaxprs import interpret
 from partialbayes.model._partial_bnn import with_outputs
@@ -89,7 +91,7 @@ def split_trunk(model: Model, inputs: PyTree) -> Trunk:
     """
     require_instance("model", model, Model, "for example partial_bnn(network, stochastic, likelihood).")
     num_rows("inputs", inputs)
-    few = jax.tree.map(lambda leaf: _as_input(leaf[:3]), inputs)
+    few = as_float_arrays(jax.tree.map(lambda leaf: leaf[:3], inputs))
     row = jax.eval_shape(lambda few: jax.tree.map(lambda leaf: leaf[0], few), few)
     places = _places(model, row)
 
@@ -115,8 +117,8 @@ def split_trunk(model: Model, inputs: PyTree) -> Trunk:
         for begin in range(0, total, rows):
             # The last piece overlaps the previous one, so that there is one shape and one program.
             start = min(begin, total - rows)
-            piece = jax.tree.map(lambda leaf, s=start: _as_input(leaf[s : s + rows]), inputs)
-            found = run(constants, jax.tree.leaves(piece))
+            piece = jax.tree.map(lambda leaf, s=start: leaf[s : s + rows], inputs)
+            found = run(constants, jax.tree.leaves(as_float_arrays(piece)))
             if not kept:
                 kept = [_room(folder, place, total, one) for place, one in enumerate(found)]
             for store, one in zip(kept, found, strict=True):
@@ -126,15 +128,6 @@ def split_trunk(model: Model, inputs: PyTree) -> Trunk:
     trunk = Trunk(head, features)
     _require_same(model, trunk, few)
     return trunk
-
-
-def _as_input(leaf: Any) -> Array:
-    array = np.asarray(leaf)
-    return (
-        jnp.asarray(array, jnp.result_type(float))
-        if np.issubdtype(array.dtype, np.floating)
-        else (jnp.asarray(array))
-    )
 
 
 def _of_rows(row: PyTree, rows: int) -> PyTree:
@@ -149,10 +142,6 @@ def _trace(model: Model, inputs: PyTree) -> tuple[Any, Any]:
     return closed, jax.tree.structure(shape)
 
 
-def _num_params(closed: Any, num_inputs: int) -> int:
-    return len(closed.jaxpr.invars) - num_inputs
-
-
 def _kinds(arguments: list[Any]) -> type | None:
     if any(isinstance(argument, _Mixed) for argument in arguments):
         return _Mixed
@@ -165,90 +154,62 @@ def _values(arguments: list[Any]) -> list[Any]:
     ]
 
 
-def _frontier(closed: Any, num_params: int) -> list[_Row]:
-    """Return the values that depend only on the inputs and that the rest needs, with their shapes."""
-    found: dict[int, _Row] = {}
-    count = [0]
+def _features(closed: Any, inputs: Sequence[Array]) -> dict[int, Array]:
+    """Compute the values that depend only on the inputs and that the rest needs, by their numbers."""
+    found: dict[int, Array] = {}
+    numbers = itertools.count()
 
-    def new(aval: Any) -> _Row:
-        count[0] += 1
-        return _Row(count[0], aval)
-
-    def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
-        kind = _kinds(arguments)
-        if kind is None:
-            return None if is_jit(equation) else [None for _ in equation.outvars]
-        if is_jit(equation):
-            return None
-        if kind is _Row:
-            return [new(variable.aval) for variable in equation.outvars]
-        found.update({one.number: one for one in arguments if isinstance(one, _Row)})
-        return [_Mixed(None) for _ in equation.outvars]
-
-    variables = closed.jaxpr.invars
-    starts = [_Mixed(None)] * num_params + [new(variable.aval) for variable in variables[num_params:]]
-    results = interpret(closed, starts, rule)
-    found.update({one.number: one for one in results if isinstance(one, _Row)})
-    return [found[number] for number in sorted(found)]
-
-
-def _run_trunk(closed: Any, num_params: int, inputs: Sequence[Array]) -> list[Array]:
-    """Compute the features of inputs."""
-    wanted = {one.number for one in _frontier(closed, num_params)}
-    values: dict[int, Array] = {}
-    count = [0]
-
-    def new(value: Any) -> _Row:
-        count[0] += 1
-        if count[0] in wanted:
-            values[count[0]] = value
-        return _Row(count[0], value)
+    def note(values: Sequence[Any]) -> None:
+        found.update({one.number: one.value for one in values if isinstance(one, _Row)})
 
     def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
-        kind = _kinds(arguments)
         if is_jit(equation):
             return None
+        kind = _kinds(arguments)
         if kind is _Mixed:
+            note(arguments)
             return [_Mixed(None) for _ in equation.outvars]
         results = evaluate(equation, _values(arguments))
-        return [new(result) for result in results] if kind is _Row else results
+        return [_Row(next(numbers), result) for result in results] if kind is _Row else results
 
-    interpret(closed, [_Mixed(None)] * num_params + [new(value) for value in inputs], rule)
-    return [values[number] for number in sorted(values)]
+    params = [_Mixed(None)] * (len(closed.jaxpr.invars) - len(inputs))
+    note(interpret(closed, [*params, *(_Row(next(numbers), value) for value in inputs)], rule))
+    return dict(sorted(found.items()))
+
+
+def _shapes(closed: Any, num_params: int) -> dict[int, Any]:
+    """Return shape and dtype of each feature, by number."""
+    return dict(jax.eval_shape(partial(_features, closed), closed.in_avals[num_params:]))
 
 
 def _run_head(closed: Any, params: Sequence[Array], features: Sequence[Array]) -> list[Array]:
     """Compute the outputs from φ, ψ and the features."""
-    numbers = [one.number for one in _frontier(closed, len(params))]
-    known = dict(zip(numbers, features, strict=True))
-    count = [0]
+    known = dict(zip(_shapes(closed, len(params)), features, strict=True))
+    numbers = itertools.count()
 
-    def new() -> _Row:
-        count[0] += 1
-        return _Row(count[0], known.get(count[0]))
+    def rows(count: int) -> list[_Row]:
+        return [_Row(number, known.get(number)) for number in itertools.islice(numbers, count)]
 
     def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
-        kind = _kinds(arguments)
         if is_jit(equation):
             return None
+        kind = _kinds(arguments)
         if kind is _Row:
-            return [new() for _ in equation.outvars]
+            return rows(len(equation.outvars))
         results = evaluate(equation, _values(arguments))
         return [_Mixed(result) for result in results] if kind is _Mixed else results
 
-    inputs = len(closed.jaxpr.invars) - len(params)
-    starts = [_Mixed(value) for value in params] + [new() for _ in range(inputs)]
-    return _values(interpret(closed, starts, rule))
+    inputs = rows(len(closed.jaxpr.invars) - len(params))
+    return _values(interpret(closed, [*map(_Mixed, params), *inputs], rule))
 
 
 def _places(model: Model, row: PyTree) -> list[_Place]:
     """Find the rows in each feature, from the shapes with two and with three rows."""
-    num_inputs = len(jax.tree.leaves(row))
     shapes = []
     for rows in (2, 3):
         closed, _ = _trace(model, _of_rows(row, rows))
-        num_params = _num_params(closed, num_inputs)
-        shapes.append([one.value.shape for one in _frontier(closed, num_params)])
+        num_params = len(closed.jaxpr.invars) - len(jax.tree.leaves(row))
+        shapes.append([feature.shape for feature in _shapes(closed, num_params).values()])
     places = []
     for two, three in zip(*shapes, strict=True):
         axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=False)) if a != b]
@@ -283,9 +244,8 @@ def _compiled_trunk(closed: Any, places: list[_Place]) -> Any:
     """Compile the trunk with its weights as arguments; as constants they would be held twice."""
 
     def run(constants: list[Any], inputs: list[Array]) -> list[Array]:
-        bound = closed.replace(consts=constants)
-        found = _run_trunk(bound, _num_params(closed, len(inputs)), inputs)
-        return [_store(one, place) for one, place in zip(found, places, strict=True)]
+        found = _features(closed.replace(consts=constants), inputs)
+        return [_store(one, place) for one, place in zip(found.values(), places, strict=True)]
 
     return jax.jit(run)
 
@@ -302,7 +262,7 @@ def _room(folder: str | Path | None, place: int, total: int, like: Array) -> Any
 def _require_same(model: Model, trunk: Trunk, few: PyTree) -> None:
     """Raise an error if the cut changes the outputs, or rows depend on other rows."""
     phi, psi = model.init(jax.random.key(0))
-    features = trunk.features(few, rows=1)  # each row by itself
+    features = trunk.features(few, rows=1)  # each row individually
     found = jax.tree.leaves(trunk.head.outputs(phi, psi, features))
     wanted = jax.tree.leaves(model.outputs(phi, psi, few))
     for one, other in zip(found, wanted, strict=True):

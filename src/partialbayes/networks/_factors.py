@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -27,8 +28,8 @@ from jaxtyping import Array, PyTree
 
 from partialbayes._utils.checks import require_instance, require_positive_int
 from partialbayes._utils.compat import evaluate, is_jit
-from partialbayes._utils.globs import matches, require_match
 from partialbayes._utils.jaxprs import interpret
+from partialbayes._utils.paths import matches, named_leaves, require_match
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.types import Network, PRNGKey
 
@@ -65,10 +66,6 @@ def rank_one(
     Returns:
         The network with the new weights.
 
-    Raises:
-        ValueError: A pattern matches no weight, or a weight enters more than one product. Without
-            ``inputs`` the latter is raised at the first call.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.rank_one(pb.mlp([4, 50, 50, 1]), "layers/*/kernel")
@@ -86,7 +83,14 @@ def rank_one(
 
     def init(key: PRNGKey) -> PyTree:
         if spread == 0.0 and not signed:
-            return {"factors": dict(map(_zeros, plan.items())), "network": network.init(key)}
+            factors = {
+                path: {
+                    "input": jnp.zeros(site.input_shape, site.dtype),
+                    "output": jnp.zeros(site.output_shape, site.dtype),
+                }
+                for path, site in plan.items()
+            }
+            return {"factors": factors, "network": network.init(key)}
         key_network, key_factors = jax.random.split(key)
         keys = jax.random.split(key_factors, (len(plan), 3))
         factors = {}
@@ -126,10 +130,6 @@ def low_rank(network: Network, pattern: Pattern, rank: int, *, inputs: PyTree = 
     Returns:
         The network with the new weights.
 
-    Raises:
-        ValueError: A pattern matches no weight, or a weight enters more than one product or a
-            convolution of several groups.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.networks.low_rank(pb.mlp([4, 50, 50, 1]), "layers/1/kernel", rank=2)
@@ -165,13 +165,11 @@ def product_weights(network: Network, inputs: PyTree) -> list[str]:
     """List the paths of the weights of two and more axes that can have factors, by trying each."""
     params = jax.eval_shape(network.init, jax.random.key(0))
     found = []
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+    for path, leaf in named_leaves(params):
         if len(leaf.shape) > 1:
-            try:
-                _plan(network, _path(keys), inputs)
-            except ValueError:
-                continue
-            found.append(_path(keys))
+            with suppress(ValueError):
+                _plan(network, path, inputs)
+                found.append(path)
     return found
 
 
@@ -228,19 +226,11 @@ class _Product(NamedTuple):
 Compute = Callable[[_Product, Array, Array, dict[str, Array]], Array]
 
 
-def _zeros(item: tuple[str, _Site]) -> tuple[str, dict[str, Array]]:
-    path, site = item
-    return path, {
-        "input": jnp.zeros(site.input_shape, site.dtype),
-        "output": jnp.zeros(site.output_shape, site.dtype),
-    }
-
-
 def _plan(network: Network, pattern: Pattern, inputs: PyTree) -> dict[str, _Site]:
     """Return the chosen weights by path, each with the axes of its factors."""
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     params = jax.eval_shape(network.init, jax.random.key(0))
-    leaves = {_path(keys): leaf for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]}
+    leaves = dict(named_leaves(params))
     plan = {}
     for path in _chosen(list(leaves), pattern, "pattern"):
         leaf = leaves[path]
@@ -313,7 +303,7 @@ def _run(
     def rule(equation: Any, arguments: list[Any]) -> list[Any] | None:
         chosen = [argument for argument in arguments if isinstance(argument, _Chosen)]
         if not chosen or is_jit(equation):
-            return None  # as it is, or look inside
+            return None  # unchanged, or interpret the operations inside
         path, name = chosen[0].path, equation.primitive.name
         if name in _PASSED_ON and len(chosen) == len(arguments) == 1:
             return [_passed_on(equation, chosen[0])]
@@ -330,8 +320,7 @@ def _run(
 
     leaves = [
         _Chosen(path, leaf, tuple(range(jnp.ndim(leaf)))) if path in factors else leaf
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
-        for path in (_path(keys),)
+        for path, leaf in named_leaves(params)
     ]
     results = interpret(jaxpr, [*leaves, *jax.tree.leaves(inputs)], rule)
     for result in results:
@@ -452,7 +441,3 @@ def _refusal(path: str, what: str) -> ValueError:
         f"pattern: {path!r} {what}; factors are for weights that enter one matrix product or "
         "convolution directly. Leave it out of the pattern, or choose it itself as random."
     )
-
-
-def _path(keys: Any) -> str:
-    return jax.tree_util.keystr(keys, simple=True, separator="/")

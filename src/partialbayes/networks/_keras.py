@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from partialbayes.networks._paths import nested, paths
-from partialbayes.types import Network, PRNGKey
+from partialbayes._utils.paths import named_leaves, nested
+from partialbayes.types import Network
 
 if TYPE_CHECKING:
     import keras
@@ -68,11 +68,8 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
         if "seed_generator" in variable.path
     ]
 
-    def init(key: PRNGKey) -> PyTree:
-        return start
-
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        flat = paths(params)
+        flat = dict(named_leaves(params))
         weights = [flat[name] for name in names]
         # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"):
@@ -84,7 +81,7 @@ def from_keras(model: keras.Model, *, pretrained: bool = True) -> Network:
             )
         return outputs
 
-    return Network(init, apply, ordered=True, pretrained=pretrained)
+    return Network(lambda key: start, apply, ordered=True, pretrained=pretrained)
 
 
 def _names(model: Any) -> dict[str, Any]:

@@ -89,20 +89,12 @@ def with_kernel_machine(
 
 
 def draw_in(columns: Any) -> Any:
-    """Compute z = x / √(1 + (x/3)²), which draws columns far out toward the others."""
+    """Compute z = x / √(1 + (x/3)²), which draws distant values toward the rest."""
     return columns / (1.0 + (columns / _REACH) ** 2) ** 0.5
 
 
 def basis(columns: Any, numpy: Any) -> Any:
-    """Return 1, the columns, and the bumps of each column.
-
-    Args:
-        columns: Rows of columns, drawn in.
-        numpy: The module to compute with, NumPy or JAX's.
-
-    Returns:
-        One row of features for each row.
-    """
+    """Return 1, the columns, and the bumps of each column, computed by ``numpy``, NumPy or JAX's."""
     rows, count = columns.shape
     places = numpy.asarray(_PLACES, columns.dtype)[None, None]
     bumps = numpy.exp(-0.5 * ((columns[:, :, None] - places) / _WIDTH) ** 2)

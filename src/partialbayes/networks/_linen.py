@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jaxtyping import PyTree
 
+from partialbayes._utils.paths import sort_like
 from partialbayes.networks._pretrained import require_weights
 from partialbayes.types import Network, PRNGKey
 
@@ -92,7 +93,7 @@ def from_linen(
 
         # Trained dictionaries are sorted by name; a new module has its layers in the order of calls.
         jax.eval_shape(note, jax.random.key(0))
-        start = _sort_like(as_called, rest.pop("params"))
+        start = sort_like(as_called, rest.pop("params"))
 
         def init(key: PRNGKey) -> PyTree:
             return start
@@ -112,10 +113,3 @@ def from_linen(
             ) from None
 
     return Network(init, apply, ordered=True, pretrained=pretrained)
-
-
-def _sort_like(template: PyTree, tree: PyTree) -> PyTree:
-    """Sort the keys of nested dictionaries by the order of a template."""
-    if not isinstance(tree, dict) or not isinstance(template, dict) or set(tree) != set(template):
-        return tree
-    return {name: _sort_like(template[name], tree[name]) for name in template}

@@ -31,9 +31,6 @@ def mlp(
     Returns:
         The network.
 
-    Raises:
-        ValueError: In `fit`: inputs have the wrong width.
-
     Example:
         >>> import partialbayes as pb
         >>> network = pb.mlp([2, 100, 20, 5, 1])

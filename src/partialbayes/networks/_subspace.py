@@ -51,9 +51,6 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
     Returns:
         The network with the new weights.
 
-    Raises:
-        ValueError: ``directions`` or ``center`` does not match the weights of the network.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> network = pb.networks.subspace(pb.mlp([1, 3, 1]), np.ones((2, 10)))
@@ -71,6 +68,7 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
             f"network they must be finite, one row per direction, shape (directions, {sum(sizes)})."
         )
     pieces = np.split(matrix, np.cumsum(sizes)[:-1], axis=1)
+    blocks = [jnp.asarray(piece, jnp.result_type(float)) for piece in pieces]
     if center is not None:
         given = [jnp.shape(leaf) for leaf in jax.tree.leaves(center)]
         if given != [leaf.shape for leaf in leaves]:
@@ -90,16 +88,15 @@ def subspace(network: Network, directions: Any, *, center: PyTree = None) -> Net
         return {"coordinates": jnp.zeros(len(matrix), jnp.result_type(float)), "network": start}
 
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
+        change = [params["coordinates"] @ block for block in blocks]
         moved = [
-            value + jnp.asarray(coordinates @ piece, leaf.dtype).reshape(leaf.shape) if size else value
-            for value, piece, leaf, size in zip(
-                jax.tree.leaves(params["network"]), blocks, leaves, sizes, strict=True
+            value + jnp.asarray(step, leaf.dtype).reshape(leaf.shape) if size else value
+            for value, step, leaf, size in zip(
+                jax.tree.leaves(params["network"]), change, leaves, sizes, strict=True
             )
-            for coordinates in (params["coordinates"],)
         ]
         return network.apply(jax.tree.unflatten(treedef, moved), inputs)
 
-    blocks = [jnp.asarray(piece, jnp.result_type(float)) for piece in pieces]
     return network._replace(init=init, apply=apply, recipe=None)
 
 
@@ -114,9 +111,6 @@ def path_directions(model: Model, posterior: Posterior, num_directions: int) -> 
 
     Returns:
         The center, the directions and their shares of the variance.
-
-    Raises:
-        ValueError: The posterior has no members, or too few of them.
 
     Example:
         >>> import jax.numpy as jnp, partialbayes as pb

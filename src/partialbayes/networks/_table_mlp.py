@@ -42,23 +42,22 @@ def table_mlp(
 ) -> Network:
     """Build a perceptron for standardized columns, whose rank-one factors make members of one network.
 
-    The weights to make random are ``("layers/*/input_factor", "layers/*/output_factor",
-    "layers/*/bias", "head/*")``; what the members share is ``layers/*/kernel`` and ``embedding/*``.
+    Make ``("layers/*/*_factor", "layers/*/bias", "head/*")`` random; the members then share
+    ``layers/*/kernel`` and ``embedding/*``.
 
     Args:
         sizes: Number of columns, width of each hidden layer, number of outputs.
-        numeric: The columns that get periodic features beside themselves, and bins.
-        num_bins: Piecewise-linear features of each of these columns; 0 for none. Their edges are
-            ``embedding/edges`` and their switch, 0 or 1, is ``embedding/gate``; training leaves both as
-            they are. Edges start evenly over [-3, 3]; set them to quantiles of the columns, z above.
-        num_frequencies: Cosines for each of these columns, with fixed frequencies.
-        num_features: To how many features they are mapped, by trained weights of the column's own.
+        numeric: The columns that get periodic and piecewise-linear features in addition.
+        num_bins: Number of piecewise-linear features of each of these columns; 0 for none. Training
+            changes neither their edges, ``embedding/edges``, nor their switch, ``embedding/gate`` (0 or
+            1). Edges are evenly spaced in [-3, 3] at first; set them to quantiles of z.
+        num_frequencies: Number of cosines of each of these columns, with fixed frequencies.
+        num_features: Number of features to which trained weights map the cosines of a column.
         bandwidth: Standard deviation of the frequencies, in periods per unit of the column.
-        initial_outputs: Where the outputs start; zeros by default.
+        initial_outputs: Outputs at the start of training; zeros by default.
 
-    Raises:
-        ValueError: ``sizes`` has fewer than three entries, a column of ``numeric`` is not there, or
-            a number is not positive.
+    Returns:
+        The network.
 
     Example:
         >>> import partialbayes as pb
@@ -95,7 +94,7 @@ def table_mlp(
     ends = np.cumsum([int(np.prod(part)) for part in shapes])
 
     def init(key: PRNGKey) -> PyTree:
-        # All of it in one draw: every draw is a program of its own to compile.
+        # One draw for all weights, because each draw compiles its own program.
         drawn = jnp.split(jax.random.uniform(key, (int(ends[-1]),), minval=-1.0, maxval=1.0), ends[:-1])
         waves, head, *rest = (part.reshape(shape) for part, shape in zip(drawn, shapes, strict=True))
         layers = []
@@ -135,7 +134,7 @@ def table_mlp(
         low, width = edges[:, :-1], jnp.diff(edges, axis=1)
         rise = (inputs[:, chosen, None] - low[None]) / jnp.where(width > 0, width, 1.0)[None]
         place = np.arange(num_bins)
-        # The outermost bins go on beyond their edges.
+        # The outermost bins extend beyond their edges.
         bounds = (np.where(place == 0, -np.inf, 0.0), np.where(place == num_bins - 1, np.inf, 1.0))
         clipped = jnp.clip(rise, *(jnp.asarray(bound, inputs.dtype)[None, None] for bound in bounds))
         features = jnp.where((width > 0)[None], clipped - 0.5, 0.0)

@@ -17,13 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from partialbayes.networks._paths import nested, paths
-from partialbayes.types import Network, PRNGKey
+from partialbayes._utils.paths import named_leaves, nested
+from partialbayes.types import Network
 
 if TYPE_CHECKING:
     import torch
-
-_BRIDGES = ("torchax", "torch2jax")
 
 
 def from_torch(
@@ -60,7 +58,7 @@ def from_torch(
         >>> def classifier(module):  # a trained torch.nn.Module
         ...     return pb.partial_bnn(pb.from_torch(module), "head/**", pb.categorical(), freeze="**")
     """
-    run = _BRIDGE[_installed(bridge)]
+    run = _BRIDGES[_installed(bridge)]
     import torch
 
     module = getattr(module, "_orig_mod", module)  # what torch.compile was given
@@ -78,11 +76,8 @@ def from_torch(
     weights = nested({name.replace(".", "/"): value for name, value in params.items()})
     call = run(evaluated, output or (lambda result: result))
 
-    def init(key: PRNGKey) -> PyTree:
-        return weights
-
     def apply(params: PyTree, inputs: PyTree) -> PyTree:
-        state = {path.replace("/", "."): value for path, value in paths(params).items()}
+        state = {path.replace("/", "."): value for path, value in named_leaves(params)}
         arguments, named = _arguments(inputs)
         # Foreign code need not pass the caller's strict checks.
         with jax.numpy_rank_promotion("allow"), warnings.catch_warnings():
@@ -92,11 +87,11 @@ def from_torch(
             except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
                 raise ValueError(
                     "the module decides by the values of its inputs (an if, .item(), .numpy()), and so "
-                    "cannot be compiled; use torch.where, or cut the module before that. JAX says: "
+                    "cannot be compiled; use torch.where, or cut the module before that. JAX reports: "
                     f"{str(error)[:200]}"
                 ) from None
 
-    return Network(init, apply, output_axis=0, ordered=True, pretrained=pretrained)
+    return Network(lambda key: weights, apply, output_axis=0, ordered=True, pretrained=pretrained)
 
 
 def _installed(bridge: str | None) -> str:
@@ -129,7 +124,7 @@ def _torchax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTree]
         except OperatorNotFound as error:
             raise ValueError(
                 "the module uses an operator that torchax does not have; replace it, or cut the module "
-                f"before it. torchax says: {str(error)[:300]}"
+                f"before it. torchax reports: {str(error)[:300]}"
             ) from None
         except AssertionError as error:
             if "mixed math" not in str(error):
@@ -173,16 +168,13 @@ def _torch2jax(module: Any, output: Callable[[Any], Any]) -> Callable[..., PyTre
         except (KeyError, NotImplementedError) as error:
             raise ValueError(
                 "the module uses an operator that torch2jax does not have; replace it, cut the module "
-                f"before it, or install torchax. torch2jax says: {str(error)[:300]}"
+                f"before it, or install torchax. torch2jax reports: {str(error)[:300]}"
             ) from None
 
     return call
 
 
-_BRIDGE: dict[str, Callable[[Any, Callable[[Any], Any]], Callable[..., PyTree]]] = {
-    "torchax": _torchax,
-    "torch2jax": _torch2jax,
-}
+_BRIDGES = {"torchax": _torchax, "torch2jax": _torch2jax}  # in order of preference
 
 
 def _draws() -> ValueError:

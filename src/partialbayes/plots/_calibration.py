@@ -70,15 +70,10 @@ def risk_coverage(uncertainty: Any, losses: Any, risk: float | None = None, ax: 
         rule = metrics.selective(np.asarray(uncertainty), np.asarray(losses), risk)
         ax.axhline(risk, color=style.SKY, linewidth=1.0)
         ax.plot([rule.coverage], [rule.risk], "o", color=style.BLUE)
-        ax.annotate(
-            f"answers {100 * rule.coverage:.0f} %", (rule.coverage, rule.risk), ha="right", va="bottom"
-        )
-    ax.set(
-        xlabel="share answered",
-        ylabel="risk",
-        xlim=(0, 1.02),
-        title=f"Risk and coverage, AURC {float(area):.3g}",
-    )
+        label = f"answers {100 * rule.coverage:.0f} %"
+        ax.annotate(label, (rule.coverage, rule.risk), ha="right", va="bottom")
+    ax.set(xlabel="share answered", ylabel="risk", xlim=(0, 1.02))
+    ax.set_title(f"Risk and coverage, AURC {float(area):.3g}")
     return ax
 
 
@@ -97,26 +92,16 @@ def coverage(predictive: Predictive, targets: Any, ax: Any = None) -> Any:
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.coverage(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> ax = pb.plots.coverage(predictive, x)
     """
     low, high = _ranks(predictive, targets)
     nominal = np.linspace(0.0, 1.0, 101)
     observed = np.array([_share_within(low, high, 0.5 - c / 2, 0.5 + c / 2).mean() for c in nominal])
     spread = 1.96 * np.sqrt(nominal * (1.0 - nominal) / len(low))
     ax = style.axes(ax, size=(4.0, 3.8))
-    ax.fill_between(
-        nominal,
-        nominal - spread,
-        nominal + spread,
-        color=style.SOFT,
-        alpha=0.3,
-        linewidth=0,
-        label="95 % range if calibrated",
-    )
+    band = {"color": style.SOFT, "alpha": 0.3, "linewidth": 0, "label": "95 % range if calibrated"}
+    ax.fill_between(nominal, nominal - spread, nominal + spread, **band)
     _diagonal(ax)
     ax.plot(nominal, observed, color=style.BLUE, linewidth=1.6, label="observed")
     ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1.02))
@@ -140,11 +125,8 @@ def pit(predictive: Predictive, targets: Any, bins: int = 10, ax: Any = None) ->
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.pit(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> ax = pb.plots.pit(predictive, x)
     """
     low, high = _ranks(predictive, targets)
     ax = style.axes(ax)

@@ -123,9 +123,6 @@ def flow(
     Returns:
         The axes, one per snapshot.
 
-    Raises:
-        ValueError: ``snapshots`` is empty, ``dims`` do not match φ, or the number of axes is wrong.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> seen = pb.callbacks.Snapshots(every=100)  # fit(..., run=pb.Run(callbacks=[seen]))
@@ -141,8 +138,7 @@ def flow(
         raise ValueError(
             "snapshots holds none; pass it to fit by Run(callbacks=[...]), for enough steps."
         )
-    count = min(panels, len(snapshots.steps))
-    chosen = np.unique(np.linspace(0, len(snapshots.steps) - 1, count).round().astype(int))
+    chosen = style.evenly(len(snapshots.steps), panels)
     clouds = [_flat(snapshots.posteriors[index].particles) for index in chosen]
     pair = list(_require_dims(dims, clouds[0][0].shape[1], 2))
     places = style.panels(ax, len(chosen), size=(2.7, 2.7))

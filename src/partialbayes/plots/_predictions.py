@@ -35,15 +35,9 @@ def predictive_bands(
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: ``output`` is not the index of a target, or there is more than one input column.
-
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.predictive_bands(pb.predict(model, trained, x), (x, x))
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> ax = pb.plots.predictive_bands(predictive, (x, x))
     """
     inputs = _column(predictive.inputs)
     number = 1 if predictive.mean.ndim == 1 else predictive.mean.shape[1]
@@ -91,27 +85,18 @@ def predicted_against_observed(
         The Matplotlib axes.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> ax = pb.plots.predicted_against_observed(pb.predict(model, trained, x), x)
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> ax = pb.plots.predicted_against_observed(predictive, x)
     """
     mean, observed = np.asarray(predictive.mean), np.ravel(np.asarray(targets, float))
     if mean.shape != observed.shape:
         raise ValueError(f"targets have shape {np.shape(targets)}, not {mean.shape} as the predictions.")
     low, high = (np.asarray(bound) for bound in predictive.interval(coverage))
-    shown = np.unique(np.linspace(0, len(mean) - 1, min(rows, len(mean))).round().astype(int))
+    shown = style.evenly(len(mean), rows)
     ax = style.axes(ax, size=(4.0, 3.8))
-    ax.vlines(
-        observed[shown],
-        low[shown],
-        high[shown],
-        color=style.SKY,
-        alpha=0.6,
-        linewidth=1.0,
-        label=f"{100 * coverage:g} % interval",
-    )
+    label = f"{100 * coverage:g} % interval"
+    bars = {"color": style.SKY, "alpha": 0.6, "linewidth": 1.0, "label": label}
+    ax.vlines(observed[shown], low[shown], high[shown], **bars)
     ax.plot(observed[shown], mean[shown], ".", color=style.BLUE, markersize=4, label="mean")
     ends = [min(observed.min(), mean.min()), max(observed.max(), mean.max())]
     ax.plot(ends, ends, color=style.INK, linewidth=0.9, linestyle="--")
@@ -153,9 +138,7 @@ def decision_boundary(
     """
     posterior = as_posterior(posterior)
     if data is None and limits is None:
-        raise ValueError(
-            "limits: say where to look by limits=(left, right, bottom, top), or pass data=."
-        )
+        raise ValueError("limits are needed without data; pass limits=(left, right, bottom, top).")
     if limits is None:
         points = np.asarray(data[0], float)
         (left, bottom), (right, top) = points.min(axis=0), points.max(axis=0)

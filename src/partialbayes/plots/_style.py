@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 
 # Okabe and Ito's palette without its yellow, which is too faint on white.
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-)
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
+RED, PURPLE, SKY = "#D55E00", "#CC79A7", "#56B4E9"
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 INK, SOFT = "#22303c", "#9aa5ad"
 MARKERS = "o^sDvP"  # classes differ by more than color
+
+
+def evenly(total: int, most: int) -> np.ndarray:
+    """Choose at most ``most`` of the indices below ``total``, evenly spaced."""
+    return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(int))
 
 
 def axes(ax: Any, rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> Any:

@@ -29,9 +29,6 @@ def trace(history: History, name: str, ax: Any = None) -> Any:
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The run recorded no value of that name.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> history = pb.results.History({"loss": np.ones(9)}, np.zeros(0, int), np.zeros(0), 9)
@@ -66,9 +63,6 @@ def validation(history: History, ax: Any = None) -> Any:
 
     Returns:
         The Matplotlib axes.
-
-    Raises:
-        ValueError: The run had no validation data.
 
     Example:
         >>> import numpy as np, partialbayes as pb
@@ -105,9 +99,6 @@ def ancestry(history: History, ax: Any = None) -> Any:
     Returns:
         The Matplotlib axes.
 
-    Raises:
-        ValueError: The algorithm does not resample.
-
     Example:
         >>> import numpy as np, partialbayes as pb
         >>> steps = {"ancestors": np.full(9, 5.0), "ess": np.full(9, 6.0)}
@@ -118,14 +109,11 @@ def ancestry(history: History, ax: Any = None) -> Any:
             "history has no ancestors, because the algorithm does not resample; plot trace instead."
         )
     ax = style.axes(ax)
-    steps = np.arange(1, len(history.metrics["ancestors"]) + 1)
-    if "ess" in history.metrics:
-        ax.plot(
-            steps, history.metrics["ess"], color=style.SKY, linewidth=1.0, label="effective sample size"
-        )
-    ax.plot(
-        steps, history.metrics["ancestors"], color=style.BLUE, linewidth=1.2, label="distinct ancestors"
-    )
+    labels = {"ess": "effective sample size", "ancestors": "distinct ancestors"}
+    for (name, label), color in zip(labels.items(), (style.SKY, style.BLUE), strict=True):
+        if name in history.metrics:
+            values = history.metrics[name]
+            ax.plot(np.arange(1, len(values) + 1), values, color=color, linewidth=1.1, label=label)
     ax.set(xlabel="step", title="Ancestry")
     ax.set_ylim(bottom=0.0)
     style.legend(ax)

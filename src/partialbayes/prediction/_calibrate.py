@@ -44,14 +44,8 @@ def calibrate(model: Model, posterior: Posterior, data: Any) -> tuple[Model, Pos
     Returns:
         The model with `likelihoods.calibrated` around its likelihood, and the posterior for it.
 
-    Raises:
-        ValueError: The likelihood has neither classes nor Gaussian or Student-t noise.
-
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> import partialbayes as pb  # model, trained and x as in the example of predict
         >>> model, posterior = pb.calibrate(model, trained.posterior, (x, x))
         >>> sorted(posterior.psi.likelihood["calibration"])
         ['floor', 'log_factor', 'log_tail']
@@ -87,17 +81,10 @@ def find_numbers(
     log_weights: Float[Array, "component row"],
     mask: Bool[Array, " example"],
 ) -> dict[str, float]:
-    """Find the numbers of `calibrated` that make the held-out rows most probable.
+    """Find the numbers of `calibrated`, by name, that make the held-out rows most probable.
 
-    Args:
-        likelihood: The likelihood whose density counts.
-        parameters: Parameters of the distribution before any correction; components, then rows.
-        targets: Targets of the rows.
-        log_weights: Log-weights of the components, the same for all rows or one per row.
-        mask: True for the rows that count.
-
-    Returns:
-        The numbers by name.
+    ``parameters`` are those of the distribution before any correction, with an axis of components and
+    one of rows. ``log_weights`` are the same for all rows, or one per row.
     """
     from scipy import optimize  # slow to import, and needed only here
 

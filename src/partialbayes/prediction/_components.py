@@ -7,30 +7,29 @@ Computing in chunks of rows and particles gives the same results as all at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from partialbayes.types import Model, Phi, Posterior, Psi
+from partialbayes.model._batch import cut
+from partialbayes.types import Model, ModelOutputs, Phi, Posterior, Psi
 
 Accumulated = TypeVar("Accumulated")
 
 
 def components(model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
     """Compute the likelihood's parameters of every component, along a leading axis."""
-    return _each(model.parameters, posterior, inputs, particle_chunk)
+    return of_components(model.parameters, posterior, inputs, particle_chunk)
 
 
-def component_outputs(
-    model: Model, posterior: Posterior, inputs: PyTree, particle_chunk: int | None
+def of_components(
+    function: ModelOutputs, posterior: Posterior, inputs: PyTree, particle_chunk: int | None
 ) -> PyTree:
-    """Compute the network's outputs of every component, along a leading axis."""
-    return _each(model.outputs, posterior, inputs, particle_chunk)
+    """Compute a function of φ, ψ and the inputs for every component, along a leading axis."""
 
-
-def _each(function: Any, posterior: Posterior, inputs: PyTree, particle_chunk: int | None) -> PyTree:
     def one_member(psi: Psi, values: Array) -> PyTree:
         def one(phi: Phi) -> PyTree:
             return function(phi, psi, inputs)
@@ -81,11 +80,9 @@ def over_components(
         size = values.shape[0]
         if chunk is None or chunk >= size:
             return function(psi, values, log_weights)
-        count = -(-size // chunk)
-        padding = count * chunk - size
-        values = jnp.pad(values, ((0, padding), (0, 0)), mode="edge").reshape(count, chunk, -1)
-        log_weights = jnp.pad(log_weights, (0, padding), constant_values=-jnp.inf)
-        log_weights = log_weights.reshape(count, chunk)
+        values = cut(values, chunk)
+        padding = (0, values.shape[0] * chunk - size)
+        log_weights = jnp.pad(log_weights, padding, constant_values=-jnp.inf).reshape(-1, chunk)
 
         def step(total: Accumulated, piece: tuple[Array, Array]) -> tuple[Accumulated, None]:
             return merge(total, function(psi, *piece)), None
@@ -113,11 +110,5 @@ def over_rows(function: Callable[[PyTree], Accumulated], tree: PyTree, chunk: in
     rows = jax.tree.leaves(tree)[0].shape[0]
     if chunk is None or chunk >= rows:
         return function(tree)
-    count = -(-rows // chunk)
-
-    def cut(leaf: Array) -> Array:
-        padding = [(0, count * chunk - rows)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, padding, mode="edge").reshape(count, chunk, *leaf.shape[1:])
-
-    pieces = jax.lax.map(function, jax.tree.map(cut, tree))
+    pieces = jax.lax.map(function, jax.tree.map(partial(cut, size=chunk), tree))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:rows], pieces)

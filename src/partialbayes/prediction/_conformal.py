@@ -66,26 +66,22 @@ def conformal_interval(
     Returns:
         The lower and upper ends; infinite if there are too few rows for the coverage.
 
-    Raises:
-        ValueError: The targets are classes.
-
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian(0.01))
-        >>> x = jnp.linspace(-1.0, 1.0, 40)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> predictive = pb.predict(model, trained.posterior, x)
-        >>> low, high = pb.prediction.conformal_interval(predictive, predictive, x[:, 0])
+        >>> import partialbayes as pb  # predictive and x as in the example of predict
+        >>> low, high = pb.prediction.conformal_interval(predictive, predictive, x, 0.8)
         >>> bool((low <= high).all())
         True
     """
     if predictive.model.likelihood.is_classification:
         raise ValueError("intervals are for targets that are numbers; for classes use conformal_sets.")
-    known = Spread(np.asarray(calibration.mean, float)[None], np.asarray(calibration.std, float)[None])
+    known, new = _spread_of(calibration), _spread_of(predictive)
     wanted = np.asarray(targets, float).reshape(known.mean.shape[1:])
     scores = np.abs(wanted - known.mean[0]) / known.std[0]
-    new = Spread(np.asarray(predictive.mean, float)[None], np.asarray(predictive.std, float)[None])
     return intervals(new, Conformity(scores, np.zeros(len(scores), int)), coverage)
+
+
+def _spread_of(predictive: Predictive) -> Spread:
+    return Spread(np.asarray(predictive.mean, float)[None], np.asarray(predictive.std, float)[None])
 
 
 def conformal_sets(
@@ -139,7 +135,7 @@ def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[
 
 
 def centered_intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[Any, Any]:
-    """Ends of intervals around the mean of what the folds' models predict."""
+    """Compute the ends of intervals around the mean of the predictions of all folds."""
     _require_coverage(coverage)
     scores = np.sort(conformity.scores, axis=0)
     place = int(np.ceil(coverage * (len(scores) + 1) - 1e-9))

@@ -30,13 +30,6 @@ class InputScale(NamedTuple):
         The robust scale is the median and the distance between the quartiles, or half the range if that
         is zero. A constant column carries no information. Its scale is its own magnitude, so that a
         small change at prediction changes the input of the network little.
-
-        Args:
-            inputs: The training rows.
-            robust: Whether to use the robust scale.
-
-        Returns:
-            The scaling.
         """
         array = np.asarray(inputs, float)
         mean, spread = mean_and_spread(array)
@@ -48,35 +41,12 @@ class InputScale(NamedTuple):
         return cls(mean, np.where(spread > 0, spread, np.where(magnitude > 0, magnitude, 1.0)))
 
     def apply(self, inputs: Any) -> Float[np.ndarray, "row feature"]:
-        """Convert from original units to those of training, in single precision.
-
-        Args:
-            inputs: Rows in original units.
-
-        Returns:
-            The scaled rows.
-
-        Raises:
-            ValueError: A value is a billion spreads away from the training rows.
-        """
+        """Convert from original units to those of training, in single precision."""
         return standardize("X", inputs, *self)
 
 
 def standardize(name: str, table: Any, shift: Any, scale: Any) -> Float[np.ndarray, "row ..."]:
-    """Compute (table − shift) / scale in single precision, by arithmetic in double precision.
-
-    Args:
-        name: The name of the table in an error.
-        table: Rows of numbers.
-        shift: Shift of each column.
-        scale: Scale of each column.
-
-    Returns:
-        The scaled table.
-
-    Raises:
-        ValueError: A value is a billion spreads away from the training rows.
-    """
+    """Compute (table − shift) / scale in single precision, by arithmetic in double precision."""
     array = np.asarray(table, float)
     with np.errstate(over="ignore"):
         values = (array - shift) / scale

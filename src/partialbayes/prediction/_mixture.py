@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, PyTree
 
 from partialbayes.model._batch import full_batch
 from partialbayes.prediction._components import (
-    component_outputs,
     components,
+    of_components,
     over_components,
     over_rows,
     replace_zero_weight_particles,
@@ -41,6 +41,11 @@ class MixtureMoments(NamedTuple):
     mean: Float[Array, "example ..."]
     aleatoric_variance: Float[Array, "example ..."]
     epistemic_variance: Float[Array, "example ..."]
+
+    @property
+    def variance(self) -> Float[Array, "example ..."]:
+        """Total variance."""
+        return self.aleatoric_variance + self.epistemic_variance
 
 
 class Classes(NamedTuple):
@@ -260,7 +265,7 @@ def draws(
 
     def rows(pair: tuple[PyTree, Array]) -> PyTree:
         inputs, numbers = pair
-        outputs = component_outputs(model, posterior, inputs, chunks.particles)
+        outputs = of_components(model.outputs, posterior, inputs, chunks.particles)
 
         def one(pair: tuple[Array, Array]) -> PyTree:
             index, draw = pair

@@ -55,16 +55,13 @@ def predict(
         The predictive mixture, with mean, variance, quantiles, densities, samples and class
         probabilities, each computed when it is first used.
 
-    Raises:
-        ValueError: ``inputs`` are not finite numbers or have no rows; or ``target_scale`` is passed for
-            classes or counts, or is not finite and positive.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
         >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
         >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
-        >>> pb.predict(model, trained, x).mean.shape
+        >>> predictive = pb.predict(model, trained, x)
+        >>> predictive.mean.shape
         (8,)
     """
     require_not_forked()
@@ -109,11 +106,8 @@ def log_predictive_density(
         The log-density of each row, in nats.
 
     Example:
-        >>> import jax.numpy as jnp, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = jnp.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.map_estimate(model), (x, x), epochs=2)
-        >>> pb.prediction.log_predictive_density(model, trained.posterior, (x, x)).shape
+        >>> import partialbayes as pb  # model, trained and x as in the example of predict
+        >>> pb.prediction.log_predictive_density(model, trained, (x, x)).shape
         (8,)
     """
     posterior = as_posterior(posterior)

@@ -141,25 +141,21 @@ class Predictive:
     @property
     def mean(self) -> Float[Values, "example ..."]:
         """Mean Σ_j w_j E[y | φ_j]; for classes, the probability of class one or of each class."""
-        if self._is_log:
-            return self._log_moments.mean
-        return self._restore(self._cut(self._moments.mean))
+        return self._log_moments.mean if self._is_log else self._restore(self._cut(self._moments.mean))
 
     @property
     def variance(self) -> Float[Values, "example ..."]:
         """Total variance, aleatoric plus epistemic."""
-        moments = self._log_moments if self._is_log else self._moments
-        total = moments.aleatoric_variance + moments.epistemic_variance
-        return total if self._is_log else self._stretch(self._cut(total), 2)
+        if self._is_log:
+            return self.aleatoric_variance + self.epistemic_variance
+        return self._stretch(self._cut(self._moments.variance), 2)
 
     @property
     def std(self) -> Float[Values, "example ..."]:
         """Standard deviation."""
         if self._is_log:
             return _library(self.variance).sqrt(self.variance)
-        moments = self._moments
-        total = moments.aleatoric_variance + moments.epistemic_variance
-        return self._stretch(self._cut(jnp.sqrt(total)), 1)
+        return self._stretch(self._cut(jnp.sqrt(self._moments.variance)), 1)
 
     @property
     def aleatoric_variance(self) -> Float[Values, "example ..."]:
@@ -241,9 +237,6 @@ class Predictive:
 
         Returns:
             The probability for each entry.
-
-        Raises:
-            ValueError: The targets are classes, or the likelihood has no cumulative distribution.
         """
         self._refuse_classes("cumulative probabilities")
         if self.model.likelihood.cdf is None:
@@ -268,9 +261,6 @@ class Predictive:
 
         Returns:
             The quantiles.
-
-        Raises:
-            ValueError: The targets are classes.
         """
         self._refuse_classes("quantiles")
         wanted = np.atleast_1d(np.asarray(levels, float))
@@ -297,9 +287,6 @@ class Predictive:
 
         Returns:
             The lower and the upper ends.
-
-        Raises:
-            ValueError: The targets are classes.
         """
         if np.ndim(coverage) != 0:
             raise ValueError(

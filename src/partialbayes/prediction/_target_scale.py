@@ -50,10 +50,6 @@ class TargetScale(NamedTuple):
 
         Returns:
             The scaling.
-
-        Raises:
-            ValueError: The targets are not numbers, infinite, or missing in every row; or ``log`` is
-                set, and some are not positive.
         """
         num_rows("targets", targets)
         require_numeric("targets", targets)

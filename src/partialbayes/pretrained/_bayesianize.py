@@ -26,18 +26,17 @@ from partialbayes._utils.checks import (
     require_positive_int,
     require_probability,
 )
+from partialbayes._utils.paths import named_leaves
 from partialbayes.algorithms._combinators import at_weights
 from partialbayes.errors import DepartureWarning
-from partialbayes.io._pytree_file import named_leaves
 from partialbayes.likelihoods import bernoulli, categorical, gaussian
 from partialbayes.metrics import auroc
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import partial_bnn
-from partialbayes.model._trunk import Trunk, split_trunk
+from partialbayes.model._trunk import split_trunk
 from partialbayes.networks._factors import product_weights
 from partialbayes.parameters import learned
-from partialbayes.pretrained._choice import calibrated, log_densities, widest_of_the_best
-from partialbayes.pretrained._fixed import train_at
+from partialbayes.pretrained._choice import calibrated, log_densities, train_at, widest_of_the_best
 from partialbayes.pretrained._result import Bayesianized, scores_of
 from partialbayes.pretrained._rows import Rows, divide_rows
 from partialbayes.pretrained._strangeness import Watcher, strangeness
@@ -106,10 +105,6 @@ def bayesianize(
     Returns:
         The model, its posterior, and the comparison with the original network.
 
-    Raises:
-        ValueError: ``stochastic`` or ``freeze`` matches no weight, the targets do not fit, or the
-            outputs of a row depend on other rows.
-
     Warns:
         DepartureWarning: The original network predicts better.
 
@@ -143,7 +138,10 @@ def bayesianize(
     model = partial_bnn(network, chosen, likelihood, centered_on(network, learned(1.0)), freeze=freeze)
     trunk = split_trunk(model, train_rows[0])
     head = trunk.head
-    features = _Features(trunk, cache, rows)
+
+    def features(inputs: PyTree, name: str) -> tuple[Any, ...]:
+        return tuple(trunk.features(inputs, rows, None if cache is None else Path(cache) / name))
+
     training, choosing, checking = (
         (features(part[0], name), part[1])
         for part, name in ((train_rows, "train"), (choice, "choice"), (check, "check"))
@@ -173,6 +171,9 @@ def bayesianize(
     away = None if outside is None else features(outside, "outside")
     watcher = Watcher(original, likelihood, trunk, train_rows[0], rows)
     strange = strangeness(trunk, posterior, watcher, train_rows, choice[0])
+    after = scores_of(head, posterior, checking, away)
+    if away is not None:
+        after["auroc_strangeness"] = float(auroc(strange(check[0], checking[0]), strange(outside, away)))
     result = Bayesianized(
         model=model,
         posterior=posterior,
@@ -181,8 +182,7 @@ def bayesianize(
         widths={float(one): -float(values.mean()) for one, values in zip(tried, densities, strict=True)},
         temperature=temperature,
         before=scores_of(head, start, checking, away),
-        after=scores_of(head, posterior, checking, away)
-        | ({} if away is None else _auroc(strange(check[0], checking[0]), strange(outside, away))),
+        after=after,
         departure=compare(
             head, score(head, start, rest), score(head, posterior, rest), rest, held_out=True
         ),
@@ -191,18 +191,6 @@ def bayesianize(
     )
     _warn(result)
     return result
-
-
-class _Features:
-    """Computes features of several sets of rows, in memory or in one folder per set."""
-
-    def __init__(self, trunk: Trunk, cache: str | Path | None, rows: int) -> None:
-        self.trunk, self.rows = trunk, rows
-        self.cache = None if cache is None else Path(cache)
-
-    def __call__(self, inputs: PyTree, name: str) -> tuple[Any, ...]:
-        folder = None if self.cache is None else self.cache / name
-        return tuple(self.trunk.features(inputs, self.rows, folder))
 
 
 def _likelihood_for(network: Network, rows: Rows) -> Likelihood:
@@ -232,7 +220,8 @@ def _random_part(
     network: Network, stochastic: Selection, rank: int, inputs: PyTree
 ) -> tuple[Network, Selection]:
     """Return the network, with factors if requested, and the selection of its random weights."""
-    if stochastic == "head" and not _has_head(network):
+    weights = jax.eval_shape(network.init, jax.random.key(0))
+    if stochastic == "head" and "head" not in dict(named_leaves(weights)):
         return network, output_layer()
     if stochastic not in ("low_rank", "rank_one"):
         return network, stochastic
@@ -241,12 +230,6 @@ def _random_part(
     if stochastic == "low_rank":
         return networks.low_rank(network, kernels, rank, inputs=few), "factors/**/output"
     return networks.rank_one(network, kernels, inputs=few), "factors/**"
-
-
-def _has_head(network: Network) -> bool:
-    """Return whether "head" is the path of a weight."""
-    params = jax.eval_shape(network.init, jax.random.key(0))
-    return any(name == "head" for name, _ in named_leaves(params))
 
 
 def _default_sampler(head: Model, start: Posterior, features: Sequence[Any]) -> Sampler:
@@ -286,10 +269,6 @@ def _with_width(start: Posterior, width: float) -> Posterior:
     """Set the width of the prior in the ψ of a posterior."""
     prior = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.log(width)), start.psi.prior)
     return start._replace(psi=start.psi._replace(prior=prior))
-
-
-def _auroc(inside: Any, outside: Any) -> dict[str, float]:
-    return {"auroc_strangeness": float(auroc(inside, outside))}
 
 
 def _warn(result: Bayesianized) -> None:

@@ -80,17 +80,10 @@ class Watcher:
 def strangeness(
     trunk: Trunk, posterior: Posterior, watcher: Watcher, training: tuple[PyTree, Any], known: PyTree
 ) -> Uncertainty:
-    """Make a function of inputs and their features in the trunk that scores each row.
+    """Make a function of inputs and their features in the trunk, larger for stranger inputs.
 
-    Args:
-        trunk: The model, split before its random weights.
-        posterior: The posterior of the model.
-        watcher: A function from inputs to the features whose density is estimated.
-        training: Inputs and targets to fit the density to.
-        known: In-distribution inputs that the network was not trained on.
-
-    Returns:
-        The function; its values are larger for stranger inputs.
+    The density of the watcher's features is fitted to the ``training`` inputs and targets. Tail
+    probabilities are those among ``known`` inputs, which are not strange and were not trained on.
     """
     every = -(-len(training[1]) // _MOST_ROWS)
     features = watcher(jax.tree.map(lambda leaf: leaf[::every], training[0]))

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_probability
+from partialbayes._utils.paths import named_leaves
 from partialbayes._utils.recipes import serializable_builder
 from partialbayes.priors._scales import bind_scale, require_scale
 from partialbayes.types import Moments, Network, Phi, Prior, PriorBuilder, PRNGKey, Scalar, Split
@@ -44,10 +45,6 @@ def normal(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     Returns:
         The prior, to pass to `partial_bnn`.
 
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
-
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.normal(scale=pb.learned(1.0))
@@ -73,10 +70,6 @@ def laplace(mean: Any = 0.0, scale: Any = 1.0) -> PriorBuilder:
     Returns:
         The prior, to pass to `partial_bnn`.
 
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
-
     Example:
         >>> import partialbayes as pb
         >>> prior = pb.priors.laplace(scale=0.5)
@@ -101,10 +94,6 @@ def student_t(degrees_of_freedom: float = 4.0, mean: Any = 0.0, scale: Any = 1.0
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: In `partial_bnn`: ``mean`` or ``scale`` has the wrong shape, or a pattern matches no
-            weight.
 
     Example:
         >>> import partialbayes as pb
@@ -135,9 +124,6 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     Returns:
         The prior, to pass to `partial_bnn`.
 
-    Raises:
-        ValueError: In `partial_bnn`: the shapes of ``params`` are not those of the network.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([1, 20, 1])
@@ -149,7 +135,7 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
     center = params.init(jax.random.key(0)) if isinstance(params, Network) else params
 
     def build(split: Split) -> Prior:
-        shapes = {path: jnp.shape(leaf) for path, leaf in _by_path(center)}
+        shapes = {path: jnp.shape(leaf) for path, leaf in named_leaves(center)}
         own = {leaf.path: leaf.shape for leaf in split.leaves}
         if shapes != own:
             raise ValueError(
@@ -159,11 +145,6 @@ def centered_on(params: PyTree | Network, scale: Any = 1.0) -> PriorBuilder:
         return normal(split.flatten(center)[0], scale)(split)
 
     return build
-
-
-def _by_path(params: PyTree) -> list[tuple[str, Any]]:
-    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
 
 
 @serializable_builder("priors.inverse_gamma")
@@ -258,9 +239,6 @@ def custom(
 
     Returns:
         The prior, to pass to `partial_bnn`.
-
-    Raises:
-        ValueError: In `partial_bnn`: ``log_density`` or ``sample`` returns the wrong shape.
 
     Example:
         >>> import jax, partialbayes as pb

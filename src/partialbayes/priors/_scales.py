@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from partialbayes._utils.checks import require_positive
-from partialbayes._utils.globs import matches, require_match
+from partialbayes._utils.paths import matches, require_match
 from partialbayes._utils.recipes import serializable_argument
 from partialbayes.parameters import Learned, Sampled, as_parameter, parameter_dict
 from partialbayes.subsets._select import layer_names
@@ -58,9 +58,6 @@ def per_layer(scale: Any) -> PerLayer:
 
     Returns:
         The scale, to pass to a prior.
-
-    Raises:
-        ValueError: In `partial_bnn`: the number of scales is not the number of layers.
 
     Example:
         >>> import partialbayes as pb

@@ -17,18 +17,7 @@ from partialbayes.errors import CheckpointError
 def write_page(
     path: Path, title: str, body: Iterable[str], *, style: str = "", script: str = ""
 ) -> None:
-    """Write a page atomically.
-
-    Args:
-        path: The file.
-        title: Any text, at the top and in the window's title.
-        body: Elements, as HTML.
-        style: CSS that follows the style of every page.
-        script: JavaScript to run at the end; without it there is no script element.
-
-    Raises:
-        CheckpointError: The file could not be written.
-    """
+    """Write a page of HTML elements atomically, with more CSS and JavaScript if given."""
     name = html.escape(title)
     own_style = resources.files("partialbayes.reporting").joinpath("page.css").read_text("utf-8")
     ending = f"<script>{script}</script>\n" if script else ""
@@ -48,16 +37,10 @@ def write_page(
 
 
 def picture(png: bytes, caption: str, description: str | None = None, file: str | None = None) -> str:
-    """Return a figure element with the picture inside.
+    """Return a figure element with the picture inside and a caption below it.
 
-    Args:
-        png: The content of the file.
-        caption: Any text, below the picture.
-        description: A description for readers who do not see it; the caption by default.
-        file: The picture as a separate file, relative to the page, as the target of a link.
-
-    Returns:
-        The element, as HTML.
+    ``description`` is for readers who do not see it, the caption by default. ``file`` is a separate file
+    of the picture to link to, relative to the page.
     """
     source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     text = html.escape(description or caption)
@@ -68,15 +51,7 @@ def picture(png: bytes, caption: str, description: str | None = None, file: str 
 
 
 def short(value: Any, group: str = "") -> str:
-    """Format a number with its significant digits, without an exponent if possible.
-
-    Args:
-        value: The number.
-        group: The separator of thousands.
-
-    Returns:
-        The text.
-    """
+    """Format a number with its significant digits; ``group`` separates thousands."""
     number = float(value)
     if not math.isfinite(number):
         return str(number)

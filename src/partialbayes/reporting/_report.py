@@ -23,6 +23,7 @@ from partialbayes.callbacks import Snapshots
 from partialbayes.metrics._registry import SCORES
 from partialbayes.model._batch import as_batch
 from partialbayes.model._partial_bnn import noise_of
+from partialbayes.plots._style import evenly
 from partialbayes.plots._training import curves
 from partialbayes.prediction._predict import predict
 from partialbayes.prediction._predictive import Predictive
@@ -110,10 +111,8 @@ def report(
         CheckpointError: The page could not be written.
 
     Example:
-        >>> import pathlib, tempfile, numpy as np, partialbayes as pb
-        >>> model = pb.partial_bnn(pb.mlp([1, 5, 1]), "layers/0/*", pb.gaussian())
-        >>> x = np.linspace(-1.0, 1.0, 8)[:, None]
-        >>> trained = pb.fit(pb.ohsmc(model, num_particles=10), (x, x), epochs=2)
+        >>> import pathlib, tempfile, partialbayes as pb
+        >>> # model, trained and x as in the example of predict
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     page = pb.report(model, trained, (x, x), pathlib.Path(folder) / "report.html")
         ...     page.read_text()[:15]
@@ -127,7 +126,7 @@ def report(
     about = about or About()
     inputs, targets = _checked(model, data, scale)
     total = len(targets)
-    chosen = _evenly(total, rows)
+    chosen = evenly(total, rows)
 
     def by_model(inputs: Any, _: Any) -> Predictive:
         return predict(model, posterior, inputs, target_scale=scale, chunks=Chunks(rows=256))
@@ -289,7 +288,7 @@ def _importance(
     groups = dict(about.groups) or {f"input {place}": [place] for place in range(inputs.shape[1])}
     if len(groups) < 2 or len(groups) > _MOST_COLUMNS:
         return
-    chosen = _evenly(len(targets), _PERMUTED_ROWS)
+    chosen = evenly(len(targets), _PERMUTED_ROWS)
     rows, observed = np.asarray(inputs)[chosen], targets[chosen]
     random = np.random.default_rng(0)
     risen = {}
@@ -332,30 +331,21 @@ def _most_unsure(predictive: Predictive, targets: Any, chosen: Any, about: About
     observed = np.ravel(targets)
     if is_classification:
         probabilities = np.asarray(predictive.probabilities)
-        best = probabilities.argmax(axis=1)
+        best, highest = probabilities.argmax(axis=1), probabilities.max(axis=1)
         classes = _class_names(about, probabilities.shape[1])
         head = ["row", "prediction", "probability", "observed"]
         lines = [
-            [
-                names[row],
-                classes[best[row]],
-                f"{probabilities[row].max():.2f}",
-                classes[int(observed[row])],
-            ]
+            (names[row], classes[best[row]], f"{highest[row]:.2f}", classes[int(observed[row])])
             for row in order
         ]
     else:
         low, high = (np.asarray(end) for end in predictive.interval(0.9))
         mean = np.asarray(predictive.mean)
         head = ["row", "mean", "90 % interval", "observed"]
+        numbers = [[_short(part[row]) for part in (mean, low, high, observed)] for row in order]
         lines = [
-            [
-                names[row],
-                _short(mean[row]),
-                f"{_short(low[row])} to {_short(high[row])}",
-                _short(observed[row]),
-            ]
-            for row in order
+            (names[row], middle, f"{bottom} to {top}", true)
+            for row, (middle, bottom, top, true) in zip(order, numbers, strict=True)
         ]
     yield "<h2>The rows it is least sure of</h2>"
     yield _grid(head, lines, numbers=(1, 2, 3), style="rows")
@@ -370,13 +360,8 @@ def _findings(
         num_particles = posterior.num_particles
         ran = len(history.metrics["loss"]) if "loss" in history.metrics else int(history.best_step)
         kept = f"The posterior is that of step {history.best_step} of {ran}."
-        found = findings(
-            history.metrics,
-            num_particles,
-            history.eval_steps,
-            history.validation_nlpd,
-            history.departure,
-        )
+        scores = (history.eval_steps, history.validation_nlpd)
+        found = findings(history.metrics, num_particles, *scores, history.departure)
     for report in second_stages:
         if isinstance(report, ChainReport) and (largest := float(np.max(report.r_hat))) > 1.05:
             found.append(f"R-hat of the second stage is {largest:.2f}, above 1.05: run it for longer.")
@@ -390,22 +375,14 @@ def _findings(
 
 
 def _what(model: Model, posterior: Posterior) -> Iterator[str]:
-    log_weights = posterior.particles.log_weights
-    members = posterior.num_members
-    weights = np.exp(np.asarray(log_weights, float)).ravel()
-    facts = {
-        "random weights": f"{model.split.dim} of {sum(leaf.size for leaf in model.split.leaves)}",
-        "particles": f"{log_weights.shape[-1]}"
-        + (f" in each of {members} members" if members > 1 else ""),
-        "effective sample size": f"{1.0 / np.square(weights / weights.sum()).sum():.1f}",
-    }
-    if members == 1:
+    facts = posterior._facts() | model._facts()
+    if not posterior.is_ensemble:
         for name, value in noise_of(model, posterior).items():
             if np.size(value) <= 4:
                 facts[f"likelihood, {name}"] = np.array2string(np.asarray(value), precision=4)
     yield "<h3>What was trained</h3>"
     yield _facts(facts)
-    yield f"<pre>{html.escape(model.split.describe(log_weights.size))}</pre>"
+    yield f"<pre>{html.escape(model.split.describe(posterior.particles.log_weights.size))}</pre>"
 
 
 def _predictions(predictive: Predictive, targets: Any, about: About) -> Iterator[str]:
@@ -415,38 +392,25 @@ def _predictions(predictive: Predictive, targets: Any, about: About) -> Iterator
     if predictive.model.likelihood.is_classification:
         if predictive.probabilities.ndim == 2:
             labels = targets.astype(int).reshape(len(targets))
-            probabilities = predictive.probabilities
-            yield _figure(
-                "Reliability diagram: how often the prediction is right, by how sure it is",
-                lambda ax: plots.reliability(probabilities, labels, ax=ax),
-            )
+            caption = "Reliability diagram: how often the prediction is right, by how sure it is"
+            yield _figure(caption, partial(plots.reliability, predictive.probabilities, labels))
             if columns == 2:
-                yield _figure(
-                    "Decision boundary of the mixture (color) and of single particles (lines)",
-                    lambda ax: plots.decision_boundary(
-                        predictive.model, predictive.posterior, (inputs, labels), ax=ax
-                    ),
-                )
+                trained = (predictive.model, predictive.posterior)
+                caption = "Decision boundary of the mixture (color) and of single particles (lines)"
+                yield _figure(caption, partial(plots.decision_boundary, *trained, (inputs, labels)))
     elif predictive.mean.ndim == 1:
         if columns == 1:
             pair = (inputs, targets)
-            yield _figure(
-                "Predictive mean and intervals",
-                lambda ax: plots.predictive_bands(predictive, pair, ax=ax),
-            )
-        yield _figure(
-            f"Predicted {about.target} against observed: the dashed line is a perfect prediction",
-            lambda ax: plots.predicted_against_observed(predictive, targets, ax=ax),
-        )
+            draw = partial(plots.predictive_bands, predictive, pair)
+            yield _figure("Predictive mean and intervals", draw)
+        caption = f"Predicted {about.target} against observed: the dashed line is a perfect prediction"
+        yield _figure(caption, partial(plots.predicted_against_observed, predictive, targets))
         if predictive.model.likelihood.cdf is not None:
-            yield _figure(
-                "Coverage of central intervals: below the line they are too narrow",
-                lambda ax: plots.coverage(predictive, targets, ax=ax),
-            )
-            yield _figure(
-                "Probability integral transform: flat if the predicted distributions are right",
-                lambda ax: plots.pit(predictive, targets, ax=ax),
-            )
+            for caption, plot in (
+                ("Coverage of central intervals: below the line they are too narrow", plots.coverage),
+                ("Probability integral transform: flat if the distributions are right", plots.pit),
+            ):
+                yield _figure(caption, partial(plot, predictive, targets))
     yield "</div>"
 
 
@@ -503,11 +467,6 @@ def _grid(
 
     body = "".join(row("td", line) for line in lines)
     return f'<div class="wide"><table class="{style}">{row("th", head)}{body}</table></div>'
-
-
-def _evenly(total: int, most: int) -> Any:
-    """Choose at most ``most`` rows, evenly spaced."""
-    return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(int))
 
 
 def _short(value: Any) -> str:

@@ -29,9 +29,6 @@ def largest(count: int, params: PyTree, among: Selection = "**") -> Subset:
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
-
     Example:
         >>> import jax, partialbayes as pb
         >>> network = pb.mlp([2, 20, 1])
@@ -69,9 +66,6 @@ def most_variable_gradient(
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
 
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
@@ -114,9 +108,6 @@ def most_uncertain(
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: there are fewer weights.
-
     Example:
         >>> import jax, jax.numpy as jnp, partialbayes as pb
         >>> network = pb.mlp([1, 5, 1])
@@ -147,21 +138,18 @@ def _gradient_moments(
     learned = likelihood.init()
     latent = {entry.name: entry.start() for entry in likelihood.latents}
     leaves, treedef = jax.tree.flatten(params)
-    trained = [_trains(leaf) for leaf in leaves]
+    weights = {place: leaf for place, leaf in enumerate(leaves) if _trains(leaf)}
 
-    def log_density(weights: list[Any], row: PyTree) -> Any:
+    def log_density(weights: dict[int, Any], row: PyTree) -> Any:
         # Differentiate only arrays that can be trained.
-        given = iter(weights)
-        merged = [next(given) if free else leaf for free, leaf in zip(trained, leaves, strict=True)]
+        merged = [weights.get(place, leaf) for place, leaf in enumerate(leaves)]
         row_inputs, row_targets = jax.tree.map(lambda leaf: leaf[None], row)
         outputs = network.apply(jax.tree.unflatten(treedef, merged), row_inputs)
         parameters = likelihood.parameters(outputs, learned, latent)
         return likelihood.log_density(parameters, row_targets).sum()
 
-    weights = [leaf for free, leaf in zip(trained, leaves, strict=True) if free]
-
     @jax.jit
-    def moments() -> tuple[list[Any], list[Any]]:
+    def moments() -> tuple[dict[int, Any], dict[int, Any]]:
         # Row by row, by Welford's recursion: one gradient in memory, and no cancellation.
         def step(carry: Any, row: PyTree) -> Any:
             seen, mean, squares = carry
@@ -175,17 +163,13 @@ def _gradient_moments(
 
         zeros = jax.tree.map(jnp.zeros_like, weights)
         (_, means, squares), _ = jax.lax.scan(step, (0.0, zeros, zeros), (inputs, targets))
-        return means, [total / rows for total in squares]
+        return means, {place: total / rows for place, total in squares.items()}
 
-    def fill_zeros(found: list[Any]) -> list[Any]:
-        given = iter(found)
-        return [
-            next(given) if free else np.zeros(jnp.shape(leaf))
-            for free, leaf in zip(trained, leaves, strict=True)
-        ]
-
-    means, variances = moments()
-    return fill_zeros(means), fill_zeros(variances), treedef
+    zeros = [np.zeros(jnp.shape(leaf)) for leaf in leaves]
+    means, variances = (
+        [found.get(place, zero) for place, zero in enumerate(zeros)] for found in moments()
+    )
+    return means, variances, treedef
 
 
 def _trains(leaf: Any) -> bool:

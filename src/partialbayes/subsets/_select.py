@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float
 
-from partialbayes._utils.globs import matches, nearest, require_match
+from partialbayes._utils.paths import matches, nearest, require_match
 from partialbayes.types import BIAS_NAMES, SCALE_NAMES, Leaf
 
 Masks: TypeAlias = list[Bool[np.ndarray, "..."]]
@@ -95,9 +95,6 @@ def glob(*patterns: str) -> Subset:
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: a pattern matches no weight; the message names the nearest paths.
 
     Example:
         >>> import partialbayes as pb
@@ -180,9 +177,6 @@ def biases() -> Subset:
     Returns:
         The subset.
 
-    Raises:
-        ValueError: In `partial_bnn`: the network has no such weight.
-
     Example:
         >>> import partialbayes as pb
         >>> pb.partial_bnn(pb.mlp([2, 20, 1]), pb.subsets.biases(), pb.gaussian()).split.dim
@@ -196,9 +190,6 @@ def normalization_scales() -> Subset:
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: the network has no such weight.
 
     Example:
         >>> import partialbayes as pb
@@ -233,9 +224,6 @@ def mask(masks_by_path: Mapping[str, Any]) -> Subset:
 
     Returns:
         The subset.
-
-    Raises:
-        ValueError: In `partial_bnn`: a path is unknown, or a mask has the wrong shape.
 
     Example:
         >>> import numpy as np, partialbayes as pb
