@@ -49,7 +49,7 @@ ASKED = {
     ),
 }
 WHY = (
-    "Why three are missed. On the regression 210 of 261 weights are random, so the naive step, too, is",
+    "Why they are missed. On the regression 210 of 261 weights are random, so the naive step, too, is",
     "little more than one forward and one backward pass. Those alone (*bare passes*) are 2.7 times as",
     "fast as the naive step: a goal of 2.5 leaves 8 % of a step for noise, resampling, weights and",
     "Adam. Without noise the ratio is 2.3; drawing 105,000 normal numbers is a quarter of a step. A",
