@@ -23,7 +23,7 @@ they settle at, which should be 1.
 ``ranks``: simulation-based calibration of `smc` at its defaults, d = 10: 12 times the variance of the
 rank of the truth among the particles, where 1 is right and more is a posterior too narrow.
 
-Run: python benchmarks/calibration.py [walks | kernels | evidence | ranks] [--runs 40]
+Run: python benchmarks/calibration.py [walks | kernels | evidence | ranks] [--runs 40] [--dims 10]
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def compare(name: str, run: Run, dim: int, runs: int) -> None:
     )
 
 
-def evidence(runs: int) -> None:
+def evidence(runs: int, dims: list[int]) -> None:
     waste_free = {"waste_free": 50, "kernel": pb.kernels.adapted_metropolis()}
     cases: list[tuple[str, Run, int]] = [
         ("tempered_smc", tempered(), 10),
@@ -282,7 +282,8 @@ def evidence(runs: int) -> None:
         f" {'variance':>16} {'mean':>7} {'seconds':>7}"
     )
     for name, run, dim in cases:
-        compare(name, run, dim, runs)
+        if dim in dims:
+            compare(name, run, dim, runs)
 
 
 def ranks(runs: int) -> None:
@@ -313,13 +314,14 @@ def main() -> None:
         "part", nargs="?", default="walks", choices=("walks", "kernels", "evidence", "ranks")
     )
     parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--dims", type=int, nargs="+", default=[10, 50, 105], help="of evidence")
     arguments = parser.parse_args()
     if arguments.part == "walks":
         walks()
     elif arguments.part == "kernels":
         kernels()
     elif arguments.part == "evidence":
-        evidence(arguments.runs)
+        evidence(arguments.runs, arguments.dims)
     else:
         ranks(10 * arguments.runs)
 

@@ -7,7 +7,9 @@ For each kernel, at the ends of epochs, averaged over the second half of a run a
 - variance: that of the cloud over the exact one, averaged over directions; 1 is right;
 - mean: the squared error of the cloud's mean in posterior variances per dimension; 0 is right.
 
-Run: python benchmarks/dimensions.py [linear,logistic] [5,20,51,105] [epochs]
+± is the standard error over the runs. ``all`` stands for every kernel of `KERNELS`.
+
+Run: python benchmarks/dimensions.py [linear,logistic] [5,20,51,105] [epochs] [transport | all]
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from partialbayes.model._batch import full_batch
 from partialbayes.weights import weighted_covariance, weighted_mean
 
 ROWS = {5: 100, 20: 300, 51: 500, 105: 1000, 300: 3000}
-RUNS = {5: 16, 20: 8, 51: 4, 105: 2}
+RUNS = {5: 16, 20: 8, 51: 4, 105: 3}
 BATCH = 32
 KERNELS = {
     "transport": pb.kernels.transport,
-    "affine Langevin": pb.kernels.affine_langevin,
-    "forgetting, diagonal": lambda: pb.kernels.forgetting("diagonal"),
-    "forgetting, full": pb.kernels.forgetting,
+    "affine_langevin": pb.kernels.affine_langevin,
+    "forgetting diagonal": lambda: pb.kernels.forgetting("diagonal"),
+    "forgetting": pb.kernels.forgetting,
 }
 
 
@@ -111,8 +113,8 @@ def _by_chains(inputs, targets, num_chains=64, num_draws=1500, num_steps=6):
 
 def measure(
     algorithm: pb.types.Algorithm, data: pb.types.Batch, posterior, epochs: int, num_runs: int
-) -> tuple[float, float, float]:
-    """Variance, mean, and milliseconds per step."""
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Variance and mean of every run, and milliseconds per step."""
     mean, covariance = posterior
     precision = jnp.asarray(np.linalg.inv(covariance), float)
     mean = jnp.asarray(mean, float)
@@ -141,15 +143,27 @@ def measure(
     keys = jax.random.split(jax.random.key(1), num_runs)
     run = run.lower(keys[0]).compile()
     before = time.perf_counter()
-    spreads, errors = np.mean([jax.block_until_ready(run(key)) for key in keys], axis=0)
+    found = np.asarray([jax.block_until_ready(run(key)) for key in keys])
     spent = time.perf_counter() - before
-    half = epochs // 2
-    return spreads[half:].mean(), errors[half:].mean(), 1e3 * spent / epochs / batches / len(keys)
+    spreads, errors = found[:, :, epochs // 2 :].mean(axis=2).T
+    return spreads, errors, 1e3 * spent / epochs / batches / len(keys)
 
 
-def main(kinds: str = "linear,logistic", dims: str = "5,20,51,105", epochs: str = "40") -> None:
+def with_error(values: np.ndarray) -> str:
+    """The mean over runs ± its standard error, where there are several."""
+    error = f"± {values.std(ddof=1) / len(values) ** 0.5:.3f}" if len(values) > 1 else "       "
+    return f"{values.mean():>8.3f} {error}"
+
+
+def main(
+    kinds: str = "linear,logistic",
+    dims: str = "5,20,51,105",
+    epochs: str = "40",
+    kernels: str = "transport,affine_langevin",
+) -> None:
+    chosen = list(KERNELS) if kernels == "all" else kernels.split(",")
     warnings.simplefilter("ignore", pb.errors.FewParticlesWarning)
-    print(f"{'model':<10}{'d':>5}{'J':>6}  {'kernel':<22}{'variance':>9}{'mean':>8}{'ms/step':>9}")
+    print(f"{'model':<10}{'d':>5}{'J':>6}  {'kernel':<22}{'variance':>16}{'mean':>16}{'ms/step':>9}")
     for kind in kinds.split(","):
         for dim in map(int, dims.split(",")):
             inputs, targets = draw(kind, dim)
@@ -157,13 +171,14 @@ def main(kinds: str = "linear,logistic", dims: str = "5,20,51,105", epochs: str 
             model = linear_model(kind, dim)
             dtype = float if kind == "linear" else int
             data = full_batch(jnp.asarray(inputs, float), jnp.asarray(targets, dtype))
-            for name, build in KERNELS.items():
+            for name in chosen:
                 algorithm = pb.ohsmc(
-                    model, num_particles=4 * dim, kernel=build(), optimizer=optax.set_to_zero()
+                    model, num_particles=4 * dim, kernel=KERNELS[name](), optimizer=optax.set_to_zero()
                 )
                 spread, error, spent = measure(algorithm, data, posterior, int(epochs), RUNS.get(dim, 1))
                 sizes = f"{kind:<10}{dim:>5}{4 * dim:>6}"
-                print(f"{sizes}  {name:<22}{spread:>9.3f}{error:>8.3f}{spent:>9.2f}", flush=True)
+                figures = f"{with_error(spread)}{with_error(error)}{spent:>9.2f}"
+                print(f"{sizes}  {name:<22}{figures}", flush=True)
 
 
 if __name__ == "__main__":

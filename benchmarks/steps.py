@@ -101,19 +101,21 @@ def against_naive(quick: bool) -> Iterator[Row]:
         algorithm = pb.ohsmc(
             problem.model, num_particles=num_particles, kernel=pb.kernels.random_walk(0.01)
         )
+        still = pb.ohsmc(problem.model, num_particles=num_particles, kernel=pb.kernels.identity())
         times = interleaved(
             {
                 "ours": our_steps(algorithm, problem, steps),
                 "naive": naive_steps(problem, num_particles, steps),
                 "bare": bare(problem, num_particles, steps),
+                "still": our_steps(still, problem, steps),
             },
             repeats,
         )
         ratio, spread = times.ratio("naive", "ours")
         goal = GOALS.get((problem.name, num_particles))
         yield row(f"step, {label}: naive / ours", ratio, "times", "naive OHSMC", goal, spread)
-        for name in ("ours", "naive", "bare"):
-            title = {"bare": "bare passes"}.get(name, name)
+        for name in ("ours", "naive", "bare", "still"):
+            title = {"bare": "bare passes", "still": "ours, without noise"}.get(name, name)
             milliseconds = times.median(name) / steps * 1e3
             spread = round(times.spread(name) / steps * 1e3, 4)
             yield row(f"step, {label}: {title}", milliseconds, "ms", spread=spread)

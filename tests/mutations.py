@@ -509,12 +509,6 @@ MUTATIONS = [
             "[1.0, 1.0]",
             "feynman_kac/test_random.py",
         ),
-        (
-            "normal-without-root-two",
-            "np.sqrt(2.0)",
-            "np.sqrt(1.0)",
-            "feynman_kac/test_random.py",
-        ),
     ),
     *_in(
         "algorithms/_ohsmc.py",

@@ -61,7 +61,7 @@ class CrescentSetting(Setting):
     repeats: int = 10
     methods: tuple[str, ...] = (
         *("OHSMC", "SGSMC", "MC", "VB", "MAP", "SWAG", "MAP-HMC", "SGSMC-HMC"),
-        *("SMC", "OHSMC-forgetting", "OHSMC-refine", "MC-evidence", "SGSMC-blocks"),
+        *("SMC", "OHSMC-forgetting", "OHSMC-refine", "MC-evidence", "SGSMC-blocks", "SGSMC-blocks-HMC"),
     )
 
     quick_changes: ClassVar[Mapping[str, Any]] = {
@@ -73,7 +73,7 @@ class CrescentSetting(Setting):
 _ALL_DATA = ("MC", "MC-evidence", "SMC")
 """Methods whose steps take all rows."""
 
-_SHARED_TRACES = ("MAP-HMC", "SWAG", "SGSMC-HMC", "OHSMC-refine")
+_SHARED_TRACES = ("MAP-HMC", "SWAG", "SGSMC-HMC", "SGSMC-blocks-HMC", "OHSMC-refine")
 """Methods whose ψ is that of another one."""
 
 
@@ -107,6 +107,7 @@ def make_algorithm(method: str, setting: CrescentSetting) -> Algorithm:
         "SWAG": two_stage(point, stage),
         "MAP-HMC": two_stage(point, hmc),
         "SGSMC-HMC": two_stage(on_batches, hmc),
+        "SGSMC-blocks-HMC": two_stage(in_blocks, hmc),
         "SMC": smc(model, kernel=metropolis, resample=stratified, **common),
         "OHSMC-forgetting": ohsmc(model, kernel=kernels.forgetting(), **common),
         "OHSMC-refine": two_stage(

@@ -182,7 +182,8 @@ def as_float_arrays(tree: PyTree) -> PyTree:
     def convert(leaf: Any) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         if np.issubdtype(array.dtype, np.floating):
-            return jnp.asarray(array, jnp.result_type(float))
+            # NumPy converts its own arrays, because JAX would compile a program for it.
+            return jnp.asarray(array.astype(jnp.result_type(float)))
         return jnp.asarray(array)
 
     return jax.tree.map(convert, tree)

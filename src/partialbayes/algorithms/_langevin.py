@@ -32,7 +32,6 @@ from jaxtyping import Array, Float, Int
 from partialbayes._utils.checks import require_positive_int, require_probability
 from partialbayes.algorithms._common import as_rate, ascend, default_optimizer, is_due, require_delay
 from partialbayes.feynman_kac._gradients import joint_gradient
-from partialbayes.feynman_kac._random import normal
 from partialbayes.types import (
     Algorithm,
     Batch,
@@ -104,7 +103,9 @@ def sgld(
     """
 
     def move(key: PRNGKey, phi: Array, momentum: Any, gradient: Array, h: Scalar) -> tuple[Array, Any]:
-        return phi + h * gradient + jnp.sqrt(2.0 * h) * normal(key, phi.shape, phi.dtype), momentum
+        return phi + h * gradient + jnp.sqrt(2.0 * h) * jax.random.normal(
+            key, phi.shape, phi.dtype
+        ), momentum
 
     return _chain(model, move, lambda phi: (), num_particles, step_size, num_warmup, every, optimizer)
 
@@ -144,7 +145,7 @@ def sghmc(
     require_probability("friction", friction, "for example friction=0.1.")
 
     def move(key: PRNGKey, phi: Array, momentum: Any, gradient: Array, h: Scalar) -> tuple[Array, Any]:
-        noise = jnp.sqrt(2.0 * friction * h) * normal(key, phi.shape, phi.dtype)
+        noise = jnp.sqrt(2.0 * friction * h) * jax.random.normal(key, phi.shape, phi.dtype)
         momentum = (1.0 - friction) * momentum + h * gradient + noise
         return phi + momentum, momentum
 
@@ -212,7 +213,7 @@ def _chain(
 
 def _unknown(key: PRNGKey, values: Float[Array, "particle dim"]) -> Curvature:
     # A new key, because the caller has used this one.
-    directions = normal(jax.random.fold_in(key, 1), values.shape, values.dtype)
+    directions = jax.random.normal(jax.random.fold_in(key, 1), values.shape, values.dtype)
     length = jnp.linalg.norm(directions, axis=1, keepdims=True)
     return Curvature(directions / length, jnp.zeros((), values.dtype))
 

@@ -44,7 +44,6 @@ from partialbayes.algorithms._common import (
     start_cloud,
 )
 from partialbayes.feynman_kac._gradients import Ascent, joint_gradient, own_gradients
-from partialbayes.feynman_kac._random import normal
 from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.types import Algorithm, Batch, Info, Model, Particles, PRNGKey, Psi, Scalar
 from partialbayes.weights import uniform_log_weights
@@ -124,7 +123,7 @@ def particle_gradient_descent(
     def init(key: PRNGKey) -> ParticleGradientState:
         key_cloud, key_noise = jax.random.split(key)
         psi, particles = start_particles(model, key_cloud, num_particles, start)
-        noise = normal(key_noise, particles.values.shape, particles.values.dtype)
+        noise = jax.random.normal(key_noise, particles.values.shape, particles.values.dtype)
         unknown = jnp.zeros(dim, particles.values.dtype)
         steps = jnp.zeros((), jnp.int32)
         return ParticleGradientState(psi, optimizer.init(psi), particles, noise, unknown, steps)
@@ -135,7 +134,7 @@ def particle_gradient_descent(
         key_rows, key_noise, key_information = jax.random.split(key, 3)
         psi, values = state.psi, state.particles.values
         ascent, share = gradients(model, key_rows, values, psi, batch, rows_per_particle)
-        noise = normal(key_noise, values.shape, values.dtype)
+        noise = jax.random.normal(key_noise, values.shape, values.dtype)
         rate = step_size(state.steps, share, batch)
         information = state.information
         if chosen == "covariance":

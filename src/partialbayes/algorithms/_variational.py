@@ -22,7 +22,6 @@ from jaxtyping import Array, Float
 from partialbayes._utils.checks import require_positive, require_positive_int
 from partialbayes.algorithms._common import default_optimizer
 from partialbayes.feynman_kac._gradients import forward_pass
-from partialbayes.feynman_kac._random import normal
 from partialbayes.samplers._target import prior_scale
 from partialbayes.types import (
     Algorithm,
@@ -168,11 +167,11 @@ def variational(
         phi, psi = model.init(key_start)
         scale = initial_scale * prior_scale(model, psi)
         params = VariationalParams(family.init(phi, scale), psi)
-        noise = normal(key_noise, (num_particles, dim), phi.dtype)
+        noise = jax.random.normal(key_noise, (num_particles, dim), phi.dtype)
         return VariationalState(params, optimizer.init(params), noise)
 
     def step(key: PRNGKey, state: VariationalState, batch: Batch) -> tuple[VariationalState, Info]:
-        noise = normal(key, (num_samples, dim), state.noise.dtype)
+        noise = jax.random.normal(key, (num_samples, dim), state.noise.dtype)
 
         def negative_bound(params: VariationalParams) -> Scalar:
             q, psi = params

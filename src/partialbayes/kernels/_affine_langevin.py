@@ -20,11 +20,11 @@ root mean square shift of the mean to one standard deviation.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from partialbayes.feynman_kac._random import normal
 from partialbayes.kernels._random_walk import moved_without_correction
 from partialbayes.kernels._transport import Covariance, is_full, require_covariance, slopes_of
 from partialbayes.kernels._whitening import whiten, whiten_each
@@ -76,7 +76,7 @@ def affine_langevin(covariance: Covariance = "auto") -> Kernel:
             np.sqrt(dim) / (jnp.linalg.norm(mean) + tiny),
         )
         divergence = (dim + 1 if full else 2) / num_particles
-        noise = normal(key, values.shape, values.dtype)
+        noise = jax.random.normal(key, values.shape, values.dtype)
         shift = length * (pulled + divergence * cloud.standard) + jnp.sqrt(2.0 * length) * noise
         shift = shift @ cloud.factor if full else shift * cloud.factor[None, :]
         return moved_without_correction(values + shift, state)

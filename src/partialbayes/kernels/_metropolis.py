@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_positive, require_positive_int, require_probability
-from partialbayes.feynman_kac._random import antithetic, normal
+from partialbayes.feynman_kac._random import antithetic
 from partialbayes.kernels._from_mcmc import advance
 from partialbayes.kernels._halves import by_halves
 from partialbayes.kernels._whitening import Factor
@@ -97,7 +97,7 @@ def random_walk_metropolis(
     require_positive("variance", variance)
     require_positive_int("num_steps", num_steps, "how often each particle moves.")
     factor = jnp.sqrt(jnp.asarray(variance, float))
-    draw = antithetic if in_pairs else normal
+    draw = antithetic if in_pairs else jax.random.normal
 
     def step(key: PRNGKey, particles: Particles, target: Target, state: PyTree) -> Moved:
         values, acceptance = metropolis(
@@ -114,7 +114,7 @@ def metropolis(
     factor: Float[Array, "*shape"],
     log_density: LogDensity,
     num_steps: int,
-    draw: Callable[..., Float[Array, "particle dim"]] = normal,
+    draw: Callable[..., Float[Array, "particle dim"]] = jax.random.normal,
 ) -> tuple[Float[Array, "particle dim"], Scalar]:
     """Propose φ + F z with z standard normal, for every particle, ``num_steps`` times.
 

@@ -111,18 +111,20 @@ def floored(matrix: Matrix, least: float | Scalar) -> Matrix:
     above = matrix - least * identity
     norm = jnp.sqrt(jnp.sum(jnp.square(above))) + float(np.finfo(matrix.dtype).tiny)
 
-    def apply(coefficients: tuple[float, float, float], sign: Matrix) -> Matrix:
-        first, third, fifth = coefficients
+    repeated = 1 + jnp.clip(
+        jnp.ceil(jnp.log(norm / least) / np.log(_SIGN_STEPS[1][0])), 0.0, 10.0
+    ).astype(int)
+    table = jnp.asarray(_SIGN_STEPS, matrix.dtype)
+
+    # A loop over the polynomials, because every product that is written out is compiled by itself.
+    def apply(step: Array, sign: Matrix) -> Matrix:
+        first, third, fifth = table[
+            jnp.where(step <= repeated, jnp.minimum(step, 1), step - repeated + 1)
+        ]
         square = _product(sign, sign)
         return _product(sign, first * identity + _product(square, third * identity + fifth * square))
 
-    start, widen, *narrow = _SIGN_STEPS
-    times = 1.0 + jnp.clip(jnp.ceil(jnp.log(norm / least) / np.log(widen[0])), 0.0, 10.0)
-    sign = jax.lax.fori_loop(
-        0, times.astype(int), lambda _, sign: apply(widen, sign), apply(start, above / norm)
-    )
-    for coefficients in narrow:
-        sign = apply(coefficients, sign)
+    sign = jax.lax.fori_loop(0, repeated + len(_SIGN_STEPS) - 1, apply, above / norm)
     size = _product(above, sign)
     # Rounding must not leave a negative eigenvalue where others are large.
     rounding = float(np.finfo(matrix.dtype).eps) * matrix.shape[0] * norm

@@ -62,7 +62,7 @@ def real_targets(targets: Any, shape: tuple[int, ...], likelihood: str) -> Array
         )
     array = match_shape(array, shape, likelihood)
     require_finite("targets", array, MISSING_REMEDY)
-    return jnp.asarray(array, jnp.result_type(float))
+    return jnp.asarray(array.astype(jnp.result_type(float)))
 
 
 def shape_without_single(outputs: Any, likelihood: str) -> tuple[int, ...]:
