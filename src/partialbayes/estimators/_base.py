@@ -153,6 +153,8 @@ class PartialBNN(PersistentEstimator):
         if targets.ndim == 2 and targets.shape[1] == 1:
             targets = targets[:, 0]
         self._set_scales(inputs, targets)
+        if self.n_folds is not None and self.n_folds > num_rows:
+            raise ValueError(f"n_folds is {self.n_folds}, but there are only {num_rows} rows.")
         recipe = self._recipe(inputs, targets)
         if weights is None:
             size = (len(inputs), inputs.shape[1])
@@ -267,7 +269,7 @@ class PartialBNN(PersistentEstimator):
     def _schedule(self, rows: int) -> Schedule:
         schedule = schedule_for(rows, self.effort, self._is_classifier())
         if self.batch_size is not None:
-            schedule = schedule._replace(batch_size=int(self.batch_size))
+            schedule = schedule._replace(batch_size=min(int(self.batch_size), rows))
         if self.max_iter is not None:
             steps = -(-int(self.max_iter) * rows // schedule.batch_size)
             schedule = schedule._replace(num_steps=steps, seconds=None)

@@ -17,6 +17,7 @@ from partialbayes._utils.checks import (
     require_real,
 )
 from partialbayes.estimators._methods import require_method
+from partialbayes.estimators._recipe import EFFORTS
 
 _MOST_HELD_OUT = 0.9
 _locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
@@ -60,8 +61,15 @@ def require_settings(estimator: Any) -> None:
         require_positive_int("every entry of hidden_layer_sizes", size, "the width of a layer.")
     require_method(estimator.method)
     require_positive_int("window_size", estimator.window_size, "rows that partial_fit remembers.")
-    if estimator.n_folds is not None and estimator.n_folds < 2:
-        raise ValueError(f"n_folds must be at least 2, not {estimator.n_folds!r}.")
+    _require_effort(estimator.effort)
+    if not isinstance(estimator.log_targets, bool | np.bool_ | None):
+        raise ValueError(f"log_targets must be True, False or None, not {estimator.log_targets!r}.")
+    if not isinstance(estimator.verbose, bool | np.bool_ | int | np.integer) or estimator.verbose < 0:
+        raise ValueError(f"verbose must be True or False, not {estimator.verbose!r}.")
+    if estimator.n_folds is not None:
+        require_positive_int("n_folds", estimator.n_folds, "or None.")
+        if estimator.n_folds < 2:
+            raise ValueError(f"n_folds must be at least 2, not {estimator.n_folds!r}.")
     for name in ("num_particles", "batch_size", "max_iter", "n_iter_no_change"):
         if getattr(estimator, name) is not None:
             require_positive_int(name, getattr(estimator, name), "or None.")
@@ -69,6 +77,8 @@ def require_settings(estimator: Any) -> None:
         require_positive_int("n_jobs", estimator.n_jobs, "-1 or None.")
     if estimator.learning_rate is not None:
         require_positive("learning_rate", estimator.learning_rate)
+        if np.ndim(estimator.learning_rate):
+            raise ValueError(f"learning_rate must be one number, not {estimator.learning_rate!r}.")
     for name in ("weight_decay", "validation_fraction"):
         if getattr(estimator, name) is not None:
             require_non_negative(name, getattr(estimator, name))
@@ -84,6 +94,17 @@ def require_settings(estimator: Any) -> None:
         check_random_state(estimator.random_state)
     except ValueError as error:
         raise ValueError(f"random_state: {error}.") from None
+
+
+def _require_effort(effort: Any) -> None:
+    """Refuse an effort that is neither one of the names nor a number of seconds."""
+    if isinstance(effort, str):
+        if effort in EFFORTS:
+            return
+    elif isinstance(effort, int | float | np.number) and not isinstance(effort, bool):
+        require_positive("effort in seconds", effort)
+        return
+    raise ValueError(f'effort must be "fast", "default", "best" or a number of seconds, not {effort!r}.')
 
 
 def _plain(dtype: Any) -> Any:

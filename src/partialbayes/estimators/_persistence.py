@@ -68,8 +68,9 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             notes: Anything JSON can hold, to be kept with it.
         """
         check_is_fitted(self, "posterior_")
-        params = self.get_params()
-        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        params = _without_numpy(self.get_params())
+        if not isinstance(params["random_state"], int):
+            params["random_state"] = None
         if self.hidden_layer_sizes is not None:
             params["hidden_layer_sizes"] = [int(size) for size in self.hidden_layer_sizes]
         for name in ("method", "stochastic"):
@@ -85,7 +86,7 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             "seen": None if self._online is None else int(self._online.seen),
             "estimator": type(self).__name__,
             "params": params,
-            "settings": self._settings._asdict(),
+            "settings": _without_numpy(self._settings._asdict()),
             "input_shift": self.input_shift_.tolist(),
             "input_scale": self.input_scale_.tolist(),
             "schema": None if self.schema_ is None else self.schema_.to_json(),
@@ -234,6 +235,13 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             target_scale=self.target_scale_,
             prepare=lambda inputs: (inputs - shift) / scale,
         )
+
+
+def _without_numpy(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with numbers of NumPy, as a grid of settings has them, made Python's for JSON."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()
+    }
 
 
 def _restored(cls: Any, saved: Saved) -> Any:
