@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 import partialbayes as pb
 
@@ -281,8 +282,17 @@ def _estimator_cases() -> list[Case]:
         "no columns": (X[:, :0], Y, "0 feature"),
         "a target too few": (X, Y[:-1], "inconsistent numbers of samples"),
     }
+    gaps = np.where(X > 1.0, np.nan, X)
+    for name, (_, y, says) in list(tables.items()):
+        if name in ("masked y", "complex y", "durations in y", "NaN in y"):
+            tables[f"{name} beside a table"] = (gaps, y, says)
     classifier = pb.PartialBNNClassifier
+    no_labels = np.where(LABELS > 0, "yes", None)
     trained = _fitted()
+
+    def in_groups(groups: Any) -> Any:
+        return regressor(**small | {"method": "crossfit"}).fit(X, Y, groups=groups)
+
     after: dict[str, tuple[Callable[[], Any], str]] = {
         "another width at prediction": (lambda: trained.predict(X[:, :1]), "has 1 features"),
         "NaN at prediction": (lambda: trained.predict(changed(X, np.nan)), "Input X contains NaN"),
@@ -294,9 +304,32 @@ def _estimator_cases() -> list[Case]:
         "a target of 1e300 in a stream": (lambda: trained.partial_fit(X[:1], [1e300]), "y holds 1e.300"),
         "inputs of 1e30 in a stream": (lambda: trained.partial_fit(1e30 * X[:1], [0.0]), "X holds"),
         "NaN in a stream": (lambda: trained.partial_fit(X[:1], [np.nan]), "Input y contains NaN"),
+        "text for a coverage": (lambda: trained.predict_interval(X, "x"), "coverage must lie"),
+        "no coverage": (lambda: trained.predict_interval(X, None), "coverage must lie"),
+        "text for levels": (lambda: trained.predict(X, quantiles="x"), "levels must lie"),
+        "groups too few": (lambda: in_groups(np.zeros(19)), "one label for each of the 20 rows"),
+        "text for groups": (lambda: in_groups("x"), "one label for each of the 20 rows"),
+        "groups of nothing": (lambda: in_groups([None] * 20), "groups contains NaN: row 0"),
+        "groups with NaN": (lambda: in_groups(changed(Y, np.nan)), "groups contains NaN: row 3"),
+        "text for weights": (
+            lambda: regressor(**small | {"method": "crossfit"}).fit(X, Y, sample_weight="x"),
+            "sample_weight must be one number per row",
+        ),
         "a coverage of 90": (lambda: trained.predict_interval(X, 90), "coverage must lie"),
         "before it is fitted": (lambda: regressor().predict(X), "not fitted yet"),
         "one class alone": (lambda: classifier(**small).fit(X, np.zeros(20, int)), "only one class"),
+        "rows without a label": (
+            lambda: classifier(**small).fit(X, no_labels),
+            "y contains NaN: row . has no label",
+        ),
+        "the same of pandas": (
+            lambda: classifier(**small).fit(X, pd.Series(no_labels, dtype="string")),
+            "y contains NaN: row . has no label",
+        ),
+        "masked labels beside a table": (
+            lambda: classifier(**small).fit(gaps, np.ma.masked_less(LABELS, 1)),
+            "y has masked entries",
+        ),
         "numbers for classes": (lambda: classifier(**small).fit(X, Y), "Unknown label type"),
         "no classes in a stream": (
             lambda: classifier(**small).partial_fit(X, LABELS),
@@ -455,6 +488,7 @@ def _io_cases() -> list[Case]:
             "metadata must contain only JSON",
         ),
         "loading nothing": (lambda: pb.load(FOLDER / "absent"), "does not exist"),
+        "a name too long": (lambda: pb.load(FOLDER / ("x" * 5000)), "does not exist"),
         "loading an empty folder": (lambda: pb.load(FOLDER / "empty"), "is not a saved model"),
         "loading a file": (lambda: pb.load(FOLDER / "file"), "is not a saved model"),
         "loading what is nested": (lambda: pb.load(FOLDER / "deep"), "not readable as JSON"),

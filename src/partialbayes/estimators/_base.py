@@ -28,6 +28,7 @@ from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
 from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
+from partialbayes.estimators._checks import labels_of
 from partialbayes.estimators._folds import make_folds
 from partialbayes.estimators._inputs import inputs_of
 from partialbayes.estimators._out_of_fold import OutOfFold, without_log
@@ -148,7 +149,7 @@ class PartialBNN(PersistentEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         num_rows, given, came = len(inputs), targets, inputs
         source, weights = _canonical_rows(inputs, targets, sample_weight)
-        groups = None if groups is None else np.asarray(groups)[source]
+        groups = None if groups is None else labels_of(groups, num_rows)[source]
         inputs, targets = inputs[source], targets[source]
         if targets.ndim == 2 and targets.shape[1] == 1:
             targets = targets[:, 0]

@@ -33,20 +33,55 @@ def lock_of(estimator: Any) -> threading.RLock:
 def validated(estimator: Any, inputs: Any, *targets: Any, **settings: Any) -> Any:
     """The tables as arrays, by scikit-learn, after what it would take without a word."""
     for name, table in zip(("X", "y"), (inputs, *targets), strict=False):
-        if hasattr(table, "dtypes") and hasattr(table, "columns"):  # a data frame
-            for column in table.columns:
-                require_real(f"{name}, column {column!r},", np.zeros(0, _plain(table[column].dtype)))
-        elif hasattr(table, "dtype"):
-            require_real(
-                name, table if isinstance(table, np.ndarray) else np.zeros(0, _plain(table.dtype))
-            )
+        require_real_table(name, table)
     return validate_data(estimator, inputs, *targets, **settings)
+
+
+def require_real_table(name: str, table: Any) -> None:
+    """Refuse masked entries, complex numbers and dates, which scikit-learn takes without a word."""
+    if hasattr(table, "dtypes") and hasattr(table, "columns"):  # a data frame
+        for column in table.columns:
+            require_real(f"{name}, column {column!r},", np.zeros(0, _plain(table[column].dtype)))
+    elif hasattr(table, "dtype"):
+        require_real(name, table if isinstance(table, np.ndarray) else np.zeros(0, _plain(table.dtype)))
+
+
+def require_labels(name: str, labels: Any) -> None:
+    """Refuse rows without a label."""
+    array = np.asarray(labels)
+    missing = np.zeros(array.shape, bool)
+    if array.dtype.kind == "O":
+        missing = np.array([_is_missing(label) for label in array.flat], bool)
+    elif array.dtype.kind in "fM":
+        missing = np.isnan(array)
+    if missing.any():
+        raise ValueError(
+            f"{name} contains NaN: row {int(np.argmax(missing))} has no label; drop such rows."
+        )
+
+
+def labels_of(groups: Any, rows: int) -> Any:
+    """The group of each row, one label each."""
+    array = np.asarray(groups)
+    if array.shape != (rows,):
+        raise ValueError(f"groups must hold one label for each of the {rows} rows, not {array.shape}.")
+    require_labels("groups", array)
+    return array
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # what pandas has for a gap can be compared with nothing
+        return True
 
 
 def weights_of(sample_weight: Any, inputs: Any) -> Any:
     """A weight for each row, none negative; None if all count alike."""
     if sample_weight is None:
         return None
+    if np.asarray(sample_weight).dtype.kind in "US":
+        raise ValueError(f"sample_weight must be one number per row, not {sample_weight!r:.80}.")
     return _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
 
 

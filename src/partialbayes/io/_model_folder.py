@@ -348,8 +348,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _text(folder: Path) -> str:
     path = folder / DESCRIPTION
-    if not path.is_file():
-        kind = "is not a saved model" if folder.exists() else "does not exist"
+    if not os.path.isfile(path):
+        kind = "is not a saved model" if os.path.exists(folder) else "does not exist"
         raise CheckpointError(f"{folder} {kind}: there is no {DESCRIPTION} in it.")
     try:
         return path.read_text(encoding="utf-8")
