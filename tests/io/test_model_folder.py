@@ -361,6 +361,29 @@ def test_a_model_is_there_at_every_moment_of_its_replacement(tmp_path, monkeypat
         assert len(list((tmp_path / "model").iterdir())) == 2
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_of_two_that_save_at_once_the_later_replaces_or_is_refused(tmp_path, monkeypatch, overwrite):
+    path, model = tmp_path / "model", MODELS["gaussian"]()
+    posterior = posterior_of(model)
+    chmod = Path.chmod
+
+    def be_faster(own, mode):
+        chmod(own, mode)
+        if own.name.endswith(".part"):
+            monkeypatch.undo()
+            pb.save(path, model, posterior, metadata={"who": "the first"})
+
+    monkeypatch.setattr(Path, "chmod", be_faster)
+    if overwrite:
+        pb.save(path, model, posterior, metadata={"who": "the second"}, overwrite=True)
+    else:
+        with pytest.raises(pb.errors.CheckpointError, match="exists already"):
+            pb.save(path, model, posterior, metadata={"who": "the second"})
+    assert pb.load(path).metadata["who"] == ("the second" if overwrite else "the first")
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+    assert len(list(path.iterdir())) == 2
+
+
 def test_a_link_to_a_folder_stays_one(tmp_path):
     model = MODELS["gaussian"]()
     (tmp_path / "disk").mkdir()

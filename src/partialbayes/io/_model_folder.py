@@ -11,6 +11,7 @@ If the process is killed at any time, one of the two models is intact.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -263,9 +264,16 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
             with unfinished_folder(target) as temporary:
                 write(temporary, ARRAYS[0])
                 temporary.chmod(0o777 & ~umask())
-                os.replace(temporary, target)
-            flush_folder(target.parent)
-            return
+                try:
+                    os.replace(temporary, target)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                else:
+                    flush_folder(target.parent)
+                    return
+            # Another thread or process was faster.
+            require_free(target, overwrite=overwrite, remedy="overwrite=True")
         with hold_lock(target):
             used = _parsed(target).get("arrays")
             unused = ARRAYS[1] if used == ARRAYS[0] else ARRAYS[0]
