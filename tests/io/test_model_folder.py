@@ -315,8 +315,10 @@ def test_nothing_is_overwritten_by_accident_nor_half_written(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        with pytest.raises(pb.errors.CheckpointError, match="No space left"):
-            pb.save(tmp_path / "model", model, second, overwrite=True)
+        for name in ("model", "new"):
+            with pytest.raises(pb.errors.CheckpointError) as told:
+                pb.save(tmp_path / name, model, second, overwrite=True)
+            assert f"model could not be written to {tmp_path / name} (No space left" in str(told.value)
     assert same(pb.load(tmp_path / "model").posterior, first)
     pb.save(tmp_path / "model", model, second, overwrite=True)
     assert same(pb.load(tmp_path / "model").posterior, second)

@@ -16,6 +16,7 @@ from partialbayes._utils.checks import (
     require_positive_int,
     require_real,
 )
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.estimators._methods import require_method
 from partialbayes.estimators._recipe import EFFORTS
 
@@ -87,6 +88,7 @@ def weights_of(sample_weight: Any, inputs: Any) -> Any:
 
 def require_settings(estimator: Any) -> None:
     """Refuse settings that no training could make sense of, by their names."""
+    require_not_forked()
     sizes = () if estimator.hidden_layer_sizes is None else estimator.hidden_layer_sizes
     if isinstance(sizes, str) or not hasattr(sizes, "__len__"):
         raise ValueError(

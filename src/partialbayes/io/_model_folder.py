@@ -122,6 +122,7 @@ def save(
         >>> saved.metadata
         {'data': 'a line'}
     """
+    require_not_forked()
     require_instance("model", model, Model, "pass the model, then its posterior.")
     if isinstance(posterior, Fit) and history is None:
         history = posterior.history
@@ -286,11 +287,14 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
             for name in {*ARRAYS} - {unused}:
                 with suppress(OSError):
                     (target / name).unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, CheckpointError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         raise CheckpointError(
-            f"the model could not be written to {folder} ({error.strerror or error}); nothing was "
+            f"the model could not be written to {folder} ({cause.strerror or cause}); nothing was "
             "changed. Free some space or choose another folder."
-        ) from error
+        ) from cause
 
 
 def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
