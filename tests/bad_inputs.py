@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 import partialbayes as pb
 
@@ -219,6 +220,28 @@ def _estimator_cases() -> list[Case]:
         "a learning rate of 0": ({"learning_rate": 0.0}, "learning_rate must be positive"),
         "text for a learning rate": ({"learning_rate": "x"}, "learning_rate must be positive"),
         "a learning rate that is NaN": ({"learning_rate": float("nan")}, "learning_rate must be pos"),
+        "two learning rates": ({"learning_rate": [0.1, 0.2]}, "learning_rate must be one number"),
+        "no folds": ({"n_folds": 0}, "n_folds must be a whole number"),
+        "one fold": ({"n_folds": 1}, "n_folds must be at least 2"),
+        "fractional folds": ({"n_folds": 2.5}, "n_folds must be a whole number"),
+        "folds that are NaN": ({"n_folds": float("nan")}, "n_folds must be a whole number"),
+        "text for folds": ({"n_folds": "5"}, "n_folds must be a whole number"),
+        "more folds than rows": ({"n_folds": 21, "method": "crossfit"}, "there are only 20 rows"),
+        "an unknown effort": ({"effort": "hard"}, 'effort must be "fast"'),
+        "no effort": ({"effort": None}, 'effort must be "fast"'),
+        "several efforts": ({"effort": [1.0]}, 'effort must be "fast"'),
+        "an effort that is true": ({"effort": True}, 'effort must be "fast"'),
+        "an effort of 0": ({"effort": 0}, "effort in seconds must be positive and finite"),
+        "an effort that is NaN": ({"effort": float("nan")}, "effort in seconds must be positive"),
+        "an endless effort": ({"effort": float("inf")}, "effort in seconds must be positive and finite"),
+        "text for logarithms": ({"log_targets": "no"}, "log_targets must be True, False or None"),
+        "a number for logarithms": ({"log_targets": 2}, "log_targets must be True, False or None"),
+        "text for a bar": ({"verbose": "no"}, "verbose must be True or False"),
+        "a bar that is NaN": ({"verbose": float("nan")}, "verbose must be True or False"),
+        "no cores": ({"n_jobs": 0}, "n_jobs must be a whole number"),
+        "fractional cores": ({"n_jobs": 1.5}, "n_jobs must be a whole number"),
+        "a subset for groups": ({"stochastic": "last", "method": "crossfit"}, "stochastic is what"),
+        "a rate of 1e30": ({"learning_rate": 1e30, "method": "crossfit"}, "training diverged within"),
         "a negative decay": ({"weight_decay": -1}, "weight_decay must be a finite number"),
         "text for a decay": ({"weight_decay": "x"}, "weight_decay must be a finite number"),
         "a fractional width": ({"hidden_layer_sizes": (2.7,)}, "every entry of hidden_layer_sizes"),
@@ -259,8 +282,17 @@ def _estimator_cases() -> list[Case]:
         "no columns": (X[:, :0], Y, "0 feature"),
         "a target too few": (X, Y[:-1], "inconsistent numbers of samples"),
     }
+    gaps = np.where(X > 1.0, np.nan, X)
+    for name, (_, y, says) in list(tables.items()):
+        if name in ("masked y", "complex y", "durations in y", "NaN in y"):
+            tables[f"{name} beside a table"] = (gaps, y, says)
     classifier = pb.PartialBNNClassifier
+    no_labels = np.where(LABELS > 0, "yes", None)
     trained = _fitted()
+
+    def in_groups(groups: Any) -> Any:
+        return regressor(**small | {"method": "crossfit"}).fit(X, Y, groups=groups)
+
     after: dict[str, tuple[Callable[[], Any], str]] = {
         "another width at prediction": (lambda: trained.predict(X[:, :1]), "has 1 features"),
         "NaN at prediction": (lambda: trained.predict(changed(X, np.nan)), "Input X contains NaN"),
@@ -272,9 +304,32 @@ def _estimator_cases() -> list[Case]:
         "a target of 1e300 in a stream": (lambda: trained.partial_fit(X[:1], [1e300]), "y holds 1e.300"),
         "inputs of 1e30 in a stream": (lambda: trained.partial_fit(1e30 * X[:1], [0.0]), "X holds"),
         "NaN in a stream": (lambda: trained.partial_fit(X[:1], [np.nan]), "Input y contains NaN"),
+        "text for a coverage": (lambda: trained.predict_interval(X, "x"), "coverage must lie"),
+        "no coverage": (lambda: trained.predict_interval(X, None), "coverage must lie"),
+        "text for levels": (lambda: trained.predict(X, quantiles="x"), "levels must lie"),
+        "groups too few": (lambda: in_groups(np.zeros(19)), "one label for each of the 20 rows"),
+        "text for groups": (lambda: in_groups("x"), "one label for each of the 20 rows"),
+        "groups of nothing": (lambda: in_groups([None] * 20), "groups contains NaN: row 0"),
+        "groups with NaN": (lambda: in_groups(changed(Y, np.nan)), "groups contains NaN: row 3"),
+        "text for weights": (
+            lambda: regressor(**small | {"method": "crossfit"}).fit(X, Y, sample_weight="x"),
+            "sample_weight must be one number per row",
+        ),
         "a coverage of 90": (lambda: trained.predict_interval(X, 90), "coverage must lie"),
         "before it is fitted": (lambda: regressor().predict(X), "not fitted yet"),
         "one class alone": (lambda: classifier(**small).fit(X, np.zeros(20, int)), "only one class"),
+        "rows without a label": (
+            lambda: classifier(**small).fit(X, no_labels),
+            "y contains NaN: row . has no label",
+        ),
+        "the same of pandas": (
+            lambda: classifier(**small).fit(X, pd.Series(no_labels, dtype="string")),
+            "y contains NaN: row . has no label",
+        ),
+        "masked labels beside a table": (
+            lambda: classifier(**small).fit(gaps, np.ma.masked_less(LABELS, 1)),
+            "y has masked entries",
+        ),
         "numbers for classes": (lambda: classifier(**small).fit(X, Y), "Unknown label type"),
         "no classes in a stream": (
             lambda: classifier(**small).partial_fit(X, LABELS),
@@ -433,6 +488,7 @@ def _io_cases() -> list[Case]:
             "metadata must contain only JSON",
         ),
         "loading nothing": (lambda: pb.load(FOLDER / "absent"), "does not exist"),
+        "a name too long": (lambda: pb.load(FOLDER / ("x" * 5000)), "does not exist"),
         "loading an empty folder": (lambda: pb.load(FOLDER / "empty"), "is not a saved model"),
         "loading a file": (lambda: pb.load(FOLDER / "file"), "is not a saved model"),
         "loading what is nested": (lambda: pb.load(FOLDER / "deep"), "not readable as JSON"),

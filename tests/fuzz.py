@@ -37,7 +37,7 @@ import partialbayes as pb
 from partialbayes.io._model_folder import _digest
 from partialbayes.io._pytree_file import read_file, save_tree
 
-X = np.random.default_rng(0).normal(size=(24, 2))
+X = np.random.default_rng(0).normal(size=(40, 2))  # the fewest rows of an estimator with kernel machines
 Y = X[:, 0] - X[:, 1] ** 2
 ODD = [
     *(None, True, False, 0, -1, 7, 1.5, -2.5, 1e300, float("nan"), float("inf"), 2**70, "", "x"),
@@ -199,6 +199,7 @@ def make(folder: Path) -> list[Kind]:
     made = pb.PartialBNNRegressor((4,), num_particles=2, n_folds=2, max_iter=1, random_state=0)
     estimator = made.fit(X, Y)
     assert estimator.oof_predictive_ is not None  # its arrays are saved too
+    assert "kernel/weights" in estimator.posterior_.psi.network
     estimator.save(folder / "estimator")
     (folder / "predictor").mkdir()
     pb.export(folder / "predictor" / "predictor", model, trained.posterior, X)

@@ -2,9 +2,10 @@
 
 ``python tests/kills.py --kills 100`` kills as many processes of each kind, each at a random moment.
 
-Those that write again and again, one that saves a model over another (``save``) and one that learns from
-a stream and saves after every update (``stream``). After each kill the model loads, and is one that was
-saved whole: to the bit, and none older than the last one that ``save`` had returned from.
+Those that write again and again: one saves a model over another (``save``), one an estimator with kernel
+machines (``estimator``), and one learns from a stream and saves after every update (``stream``). After
+each kill the model loads, and is one that was saved whole: to the bit, and none older than the last one
+that ``save`` had returned from.
 
 Those that have an end, and go on from their checkpoint in the next process: ``fit``, ``fit_many``, a
 second stage, ``pb.online`` and the command line. Each life begins no earlier than the one before, and
@@ -82,6 +83,39 @@ def check_saved(folder: Path, told: int) -> int:
     return version
 
 
+def save_estimator(folder: Path, version: int, tell: Callable[[int], None]) -> None:
+    """Save versions of an estimator, one over the other, until killed, telling each that is done."""
+    path = folder / "model"
+    if path.exists():
+        estimator = pb.PartialBNNRegressor.load(path)
+    else:
+        made = pb.PartialBNNRegressor((4,), num_particles=2, n_folds=2, max_iter=1, random_state=0)
+        estimator = made.fit(X, Y)
+    while True:
+        version += 1
+        psi = estimator.posterior_.psi
+        weights = np.full_like(psi.network["kernel/weights"], version)
+        psi = psi._replace(network={**psi.network, "kernel/weights": weights})
+        estimator.posterior_ = estimator.posterior_._replace(psi=psi)
+        estimator._folds = (np.roll(np.arange(len(X)) % 2, version), psi.likelihood)
+        estimator.oof_predictive_ = None
+        estimator.save(path, overwrite=True, notes={"version": version})
+        tell(version)
+
+
+def check_estimator(folder: Path, told: int) -> int:
+    """The version that is there, after checks that it is whole, predicts and is not too old."""
+    estimator = pb.PartialBNNRegressor.load(folder / "model")
+    version = int(pb.load(folder / "model").metadata["notes"]["version"])
+    assert version >= told, f"version {told} was saved, but {version} is there"
+    weights = np.asarray(estimator.posterior_.psi.network["kernel/weights"])
+    assert np.all(weights == version), "another version's kernel machines"
+    assert np.array_equal(estimator._folds[0], np.roll(np.arange(len(X)) % 2, version)), "other folds"
+    assert np.isfinite(estimator.predict(X[:4])).all()
+    estimator.save(folder / "model", overwrite=True, notes={"version": version})
+    return version
+
+
 def learn_and_save(folder: Path, version: int, tell: Callable[[int], None]) -> None:
     """Learn from a stream and save after each update until killed, telling each that is done."""
     path = folder / "model"
@@ -127,6 +161,13 @@ def _in_a_process(act: Callable[[Callable[[int], None]], int]) -> tuple[int, int
     return child, reader
 
 
+def _progress(kills: int, wrong: list[str]) -> None:
+    """Tell of every tenth kill, so that a run cut short has shown something."""
+    if kills % 10 == 0:
+        sys.stderr.write(f"{kills} kills, {len(wrong)} wrong\n")
+        sys.stderr.flush()
+
+
 def _told(reader: int) -> list[int]:
     with os.fdopen(reader, "rb") as stream:
         return [int(line) for line in stream.read().splitlines() if line]
@@ -163,6 +204,7 @@ def kill_again_and_again(
                 break
             told = max(numbers)
             done += 1
+            _progress(done, wrong)
             version = told
 
             def inspect(tell: Callable[[int], None], told: int = told) -> int:
@@ -310,6 +352,7 @@ def kill_runs(kind: str, kills: int, seconds: float, epochs: int) -> tuple[int, 
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
                     done += 1
+                    _progress(done, wrong)
             began = _told(reader)
             if not began or began[0] < seen:
                 wrong.append(f"kill {done}: a life began at {began}, the one before at {seen}")
@@ -331,7 +374,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100, help="of each, at most")
     parser.add_argument("--seconds", type=float, default=900.0, help="for each, at most")
     runs = {"fit": 200, "many": 100, "stage": 200, "online": 100, "command": 400}  # epochs
-    parser.add_argument("--what", nargs="*", default=["save", "stream", *runs])
+    parser.add_argument("--what", nargs="*", default=["save", "estimator", "stream", *runs])
     parser.add_argument("--run", nargs=3, metavar=("PATH", "KIND", "EPOCHS"))
     asked = parser.parse_args()
     if asked.run:
@@ -342,6 +385,7 @@ def main() -> int:
         return 0
     works: dict[str, tuple[Any, Any, float]] = {
         "save": (save_again_and_again, check_saved, 0.2),
+        "estimator": (save_estimator, check_estimator, 0.2),
         "stream": (learn_and_save, check_stream, 0.3),
     }
     failed = False

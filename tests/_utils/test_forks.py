@@ -31,11 +31,21 @@ FORK = """
         return os.waitpid(child, 0)[1]
 
     pb.predict(model, posterior, data[0])
+    estimator = pb.PartialBNNRegressor(num_particles=1, max_iter=1, n_folds=2, hidden_layer_sizes=(2,))
+    table = np.random.default_rng(0).normal(size=(8, 1)), np.arange(8.0)
+    estimator.fit(*table)
     print(in_a_fork(
         lambda: pb.predict(model, posterior, data[0]),
         lambda: pb.fit(algorithm, data, epochs=1),
         lambda: pb.online.start(algorithm, data),
         lambda: pb.load("folder"),
+        lambda: pb.save("folder", model, posterior),
+        lambda: pb.partial_bnn(pb.mlp([1, 2, 1]), "layers/0/*", pb.gaussian()),
+        lambda: estimator.fit(*table),
+        lambda: estimator.partial_fit(*table),
+        lambda: estimator.predict(table[0]),
+        lambda: estimator.save("folder"),
+        lambda: estimator.oof_predictive_.mean,
     ))
 """
 

@@ -301,6 +301,12 @@ def test_skewed_targets_are_learned_as_logarithms(tmp_path, capsys):
         lambda notes: notes.pop("target"),
         lambda notes: notes.update(target=7),
         lambda notes: notes["target"].update(color="red"),
+        lambda notes: notes.pop("digest"),
+        lambda notes: notes.update(held_out="x"),
+        lambda notes: notes.update(baseline=7),
+        lambda notes: notes["baseline"].update(quantiles=["x"] * 3),
+        lambda notes: notes["baseline"].update(quantiles=[]),
+        lambda notes: notes["baseline"].update(color="red"),
     ],
 )
 def test_a_crafted_model_is_one_sentence(folder, tmp_path, capsys, change):

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import partialbayes as pb
+from partialbayes.errors import TrainingDivergedError
 from partialbayes.estimators import _crossfit, _folds, _recipe, _stacking
 from partialbayes.estimators._base import _copies
 from partialbayes.estimators._target import has_long_tail
@@ -344,14 +345,31 @@ def test_effort_sets_steps_and_seconds():
     assert len(model.history_.metrics["loss"]) == 150  # two pieces to measure, and the fewest after
     with pytest.raises(ValueError, match="effort must be"):
         clone(REGRESSOR).set_params(effort="hard").fit(X, Y)
-    with pytest.raises(ValueError, match="seconds must be positive"):
+    with pytest.raises(ValueError, match="effort in seconds must be positive"):
         clone(REGRESSOR).set_params(effort=-1.0).fit(X, Y)
 
 
-def test_divergence_is_told():
+def test_divergence_is_an_error():
     broken = clone(REGRESSOR).set_params(learning_rate=1e30, max_iter=5)
-    with pytest.warns(ConvergenceWarning, match="training diverged"):
+    with pytest.raises(TrainingDivergedError, match=r"training diverged within .*Try a lower"):
         broken.fit(X[:60], Y[:60])
+
+
+def test_weights_from_before_a_divergence_are_used(monkeypatch):
+    calls = []
+    taken = _crossfit._posterior
+
+    def last_one_broken(algorithm, parts):
+        calls.append(taken(algorithm, parts))
+        particles = calls[-1].particles
+        values = particles.values * (np.nan if len(calls) > 2 else 1.0)
+        return calls[-1]._replace(particles=particles._replace(values=values))
+
+    monkeypatch.setattr(_crossfit, "_posterior", last_one_broken)
+    model = clone(REGRESSOR).set_params(max_iter=20)
+    with pytest.warns(ConvergenceWarning, match="earlier weights are used"):
+        model.fit(X[:60], Y[:60])
+    assert np.isfinite(model.predict(X)).all()
 
 
 def test_stream_after_fit_and_pipeline(regressor):
@@ -392,6 +410,18 @@ def test_saved_pickled_and_exported(tmp_path, regressor, classifier):
     classifier.export(tmp_path / "predictor")
     exported = pb.io.load_predictor(tmp_path / "predictor")(X.astype(np.float32))["mean"]
     np.testing.assert_allclose(exported, classifier.predict_proba(X)[:, 1], rtol=1e-4, atol=1e-6)
+
+
+def test_settings_of_numpy_are_saved_as_numbers(tmp_path):
+    sizes = {"num_particles": np.int64(2), "max_iter": np.int32(2), "random_state": np.int64(3)}
+    rates = {"learning_rate": np.float32(0.01), "weight_decay": np.float64(0.1), "effort": np.float64(3)}
+    flags = {"log_targets": np.False_, "verbose": np.False_}
+    model = clone(REGRESSOR).set_params(**sizes, **rates, **flags).fit(X[:60], Y[:60])
+    model.save(tmp_path / "model")
+    back = pb.PartialBNNRegressor.load(tmp_path / "model")
+    assert back.random_state == 3
+    assert back.learning_rate == np.float32(0.01)
+    np.testing.assert_allclose(back.predict(X), model.predict(X), rtol=1e-6)
 
 
 def test_what_it_cannot_do_is_said():

@@ -56,15 +56,27 @@ def test_they_are_known_after_load_and_after_a_second_save(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda kept, arrays: kept["scores"].__setitem__(0, -1.0), "negative, NaN or infinite"),
-        (lambda kept, arrays: kept["scores"].__setitem__(0, float("nan")), "negative, NaN or infinite"),
-        (lambda kept, arrays: kept["scores"].pop(), "one number per fold"),
-        (lambda kept, arrays: kept["folds"].__setitem__(0, 3), "numbered from 0"),
+        (
+            lambda kept, arrays: kept["conformity"]["scores"].__setitem__(0, -1.0),
+            "negative, NaN or infinite",
+        ),
+        (
+            lambda kept, arrays: kept["conformity"]["scores"].__setitem__(0, float("nan")),
+            "negative, NaN or infinite",
+        ),
+        (lambda kept, arrays: kept["conformity"]["scores"].pop(), "one number per fold"),
+        (lambda kept, arrays: kept["conformity"]["folds"].__setitem__(0, 3), "numbered from 0"),
         (lambda kept, arrays: arrays.update(_two(arrays, "extra/out_of_fold/folds")), "per row"),
         (
             lambda kept, arrays: arrays.update(_two(arrays, "target_scale/shift")),
             "target scale per output",
         ),
+        (
+            lambda kept, arrays: kept["settings"].update(num_particles=2.0),
+            "num_particles must be a whole number",
+        ),
+        (lambda kept, arrays: kept["settings"].update(num_centers=7), "groups than its posterior"),
+        (lambda kept, arrays: kept["settings"].update(num_folds=2), "groups than its posterior"),
     ],
 )
 def test_what_was_altered_is_refused(fitted, tmp_path, change, message):
@@ -74,7 +86,7 @@ def test_what_was_altered_is_refused(fitted, tmp_path, change, message):
     description = json.loads(path.read_text())
     file = folder / description["arrays"]
     arrays, _ = read_file(file)
-    change(description["metadata"]["conformity"], arrays)
+    change(description["metadata"], arrays)
     text = json.dumps(description)
     path.write_text(text)
     save_tree(file, arrays, {"description": _digest(text)})

@@ -315,8 +315,10 @@ def test_nothing_is_overwritten_by_accident_nor_half_written(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        with pytest.raises(pb.errors.CheckpointError, match="No space left"):
-            pb.save(tmp_path / "model", model, second, overwrite=True)
+        for name in ("model", "new"):
+            with pytest.raises(pb.errors.CheckpointError) as told:
+                pb.save(tmp_path / name, model, second, overwrite=True)
+            assert f"model could not be written to {tmp_path / name} (No space left" in str(told.value)
     assert same(pb.load(tmp_path / "model").posterior, first)
     pb.save(tmp_path / "model", model, second, overwrite=True)
     assert same(pb.load(tmp_path / "model").posterior, second)
@@ -359,6 +361,29 @@ def test_a_model_is_there_at_every_moment_of_its_replacement(tmp_path, monkeypat
                 pb.save(tmp_path / "model", model, first, overwrite=True)
         assert same(pb.load(tmp_path / "model").posterior, second)
         assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_of_two_that_save_at_once_the_later_replaces_or_is_refused(tmp_path, monkeypatch, overwrite):
+    path, model = tmp_path / "model", MODELS["gaussian"]()
+    posterior = posterior_of(model)
+    chmod = Path.chmod
+
+    def be_faster(own, mode):
+        chmod(own, mode)
+        if own.name.endswith(".part"):
+            monkeypatch.undo()
+            pb.save(path, model, posterior, metadata={"who": "the first"})
+
+    monkeypatch.setattr(Path, "chmod", be_faster)
+    if overwrite:
+        pb.save(path, model, posterior, metadata={"who": "the second"}, overwrite=True)
+    else:
+        with pytest.raises(pb.errors.CheckpointError, match="exists already"):
+            pb.save(path, model, posterior, metadata={"who": "the second"})
+    assert pb.load(path).metadata["who"] == ("the second" if overwrite else "the first")
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+    assert len(list(path.iterdir())) == 2
 
 
 def test_a_link_to_a_folder_stays_one(tmp_path):

@@ -44,6 +44,13 @@ def require_non_negative(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}.")
 
 
+def require_coverage(value: Any) -> None:
+    """Require the probability that an interval or a set is to have."""
+    is_number = isinstance(value, int | float | np.number) or getattr(value, "shape", None) == ()
+    if not (is_number and 0.0 < value < 1.0):
+        raise ValueError(f"coverage must lie strictly between 0 and 1, not {value!r}.")
+
+
 def as_key(key: Key[Array, "*runs"] | int | np.integer) -> Key[Array, "*runs"]:
     """Return a typed key, made from an integer if one is given."""
     require_not_forked()

@@ -13,6 +13,7 @@ from partialbayes._utils import atomic
 from partialbayes.cli._terminal import status, tell
 from partialbayes.errors import CheckpointError, TableError
 
+_BASELINE = ("mean", "std", "quantiles", "counts", "log_mean", "log_std")
 FEWEST_HELD_OUT = 10  # fewer rows are not scored
 
 
@@ -71,10 +72,30 @@ def load(folder: Path) -> Loaded:
         raise CheckpointError(f"{folder} was not written by the command line.")
     try:
         target = Target(**notes["target"])
-    except TypeError as error:
+        _require_facts(notes)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{folder} was written by another version of partialbayes.") from error
     with status(f"loading {folder}"):
         return Loaded(kind.load(folder), target, notes)
+
+
+def _require_facts(notes: dict[str, Any]) -> None:
+    """Refuse facts about the training that are missing or of another kind."""
+    facts = {"data": str, "digest": str, "when": str, "rows": int, "held_out": list, "baseline": dict}
+    if not all(isinstance(notes[name], kind) for name, kind in facts.items()):
+        raise TypeError
+    baseline = notes["baseline"]
+    if set(baseline) != set(_BASELINE):
+        raise ValueError
+    numbers = [baseline["mean"], baseline["std"], *baseline["quantiles"], *baseline["counts"]]
+    numbers += [baseline[name] for name in ("log_mean", "log_std") if baseline[name] is not None]
+    kinds = (np.asarray(part).dtype.kind for part in (numbers, notes["held_out"] or [0]))
+    if not all(kind in "iuf" for kind in kinds) or not np.isfinite(numbers).all():
+        raise ValueError
+    if not baseline["quantiles"] and not baseline["counts"]:
+        raise ValueError
+    if "seed" not in notes:
+        raise KeyError("seed")
 
 
 def rows_of(command: Any, loaded: Loaded, path: Path, *, with_targets: bool = False) -> Rows:

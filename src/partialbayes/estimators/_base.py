@@ -28,6 +28,7 @@ from partialbayes.errors import TrainingDivergedError, TrainingInterrupted
 from partialbayes.estimators import _crossfit as crossfit
 from partialbayes.estimators import _methods as methods
 from partialbayes.estimators._build import Settings, build_algorithm
+from partialbayes.estimators._checks import labels_of
 from partialbayes.estimators._folds import make_folds
 from partialbayes.estimators._inputs import inputs_of
 from partialbayes.estimators._out_of_fold import OutOfFold, without_log
@@ -148,11 +149,13 @@ class PartialBNN(PersistentEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         num_rows, given, came = len(inputs), targets, inputs
         source, weights = _canonical_rows(inputs, targets, sample_weight)
-        groups = None if groups is None else np.asarray(groups)[source]
+        groups = None if groups is None else labels_of(groups, num_rows)[source]
         inputs, targets = inputs[source], targets[source]
         if targets.ndim == 2 and targets.shape[1] == 1:
             targets = targets[:, 0]
         self._set_scales(inputs, targets)
+        if self.n_folds is not None and self.n_folds > num_rows:
+            raise ValueError(f"n_folds is {self.n_folds}, but there are only {num_rows} rows.")
         recipe = self._recipe(inputs, targets)
         if weights is None:
             size = (len(inputs), inputs.shape[1])
@@ -267,7 +270,7 @@ class PartialBNN(PersistentEstimator):
     def _schedule(self, rows: int) -> Schedule:
         schedule = schedule_for(rows, self.effort, self._is_classifier())
         if self.batch_size is not None:
-            schedule = schedule._replace(batch_size=int(self.batch_size))
+            schedule = schedule._replace(batch_size=min(int(self.batch_size), rows))
         if self.max_iter is not None:
             steps = -(-int(self.max_iter) * rows // schedule.batch_size)
             schedule = schedule._replace(num_steps=steps, seconds=None)

@@ -26,6 +26,7 @@ from partialbayes._engine.settings import Run
 from partialbayes._utils.warn import warn
 from partialbayes.algorithms import ensemble, shared_ensemble
 from partialbayes.callbacks import Progress
+from partialbayes.errors import TrainingDivergedError
 from partialbayes.estimators._folds import Folds, draws
 from partialbayes.estimators._kernel_view import kernel_view
 from partialbayes.estimators._recipe import MOST_WAVES, Recipe, Schedule
@@ -226,25 +227,42 @@ def train(
                 if any([callback(seen) is True for callback in run.callbacks]):
                     break
             if not np.isfinite(losses[-1]).all():
-                warn(
-                    "training diverged: a loss is not finite. Try a lower learning_rate, or look for "
-                    "extreme values in the columns.",
-                    ConvergenceWarning,
-                )
                 break
             if schedule.num_steps is None:
                 num_steps, timed_from = _afforded(schedule, done, timed_from, num_steps)
         if interrupts.noted and done == 0:
             raise KeyboardInterrupt  # there is nothing to keep
         with interrupts.computing():
-            snapshots.append(_posterior(algorithm, parts))
-            snapshots = jax.device_get(snapshots)
+            snapshots = _sound(jax.device_get([*snapshots, _posterior(algorithm, parts)]), done)
             if whole.num_centers:
                 machines = kernel_view(whole, *given, folds, len(snapshots))
                 snapshots = [with_machines(*pair) for pair in zip(snapshots, machines, strict=True)]
             stacked = stack(build(whole).model, whole, snapshots, data, folds)
     all_losses = np.concatenate(losses) if losses else np.zeros(0)
     return Trained(stacked, all_losses, interrupts.noted)
+
+
+def _sound(snapshots: list[Posterior], done: int) -> list[Posterior]:
+    """The snapshots that hold no NaN and no infinity.
+
+    Args:
+        snapshots: In the order of the run.
+        done: Steps so far.
+    """
+    leaves = [jax.tree.leaves((each.psi, each.particles.values)) for each in snapshots]
+    sound = [
+        each
+        for each, own in zip(snapshots, leaves, strict=True)
+        if all(np.isfinite(leaf).all() for leaf in own)
+    ]
+    remedy = "Try a lower learning_rate, or look for extreme values in the columns."
+    if not sound:
+        raise TrainingDivergedError(
+            done, None, remedy, f"training diverged within {done} steps, before any weights were kept."
+        )
+    if len(sound) < len(snapshots):
+        warn(f"training diverged; earlier weights are used. {remedy}", ConvergenceWarning)
+    return sound
 
 
 def with_machines(posterior: Posterior, machines: dict[str, Any]) -> Posterior:

@@ -44,8 +44,8 @@ class PartialBNNRegressor(RegressorMixin, PartialBNN):  # type: ignore[misc]
         n_folds: Number of folds of "crossfit". The default is 8, or 16 for small tables.
         max_iter: Number of passes through the rows. By default ``effort`` decides, and other methods
             take 2000 steps.
-        batch_size: Number of rows in a step, for each member. The default is 16, or 32 for large tables
-            and other methods.
+        batch_size: Number of rows in a step, for each member, and at most all. The default is 16, or 32
+            for large tables and other methods.
         learning_rate: Learning rate of Adam. The default is 0.005, or 0.01 for other methods.
         weight_decay: Decoupled decay of the shared weights; 0.01 by default. For other methods, the
             precision of a normal prior on the weights that are not random; by default the number of

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from partialbayes._utils.warn import warn
 from partialbayes.errors import TableWarning
-from partialbayes.estimators._checks import validated
+from partialbayes.estimators._checks import require_labels, require_real_table, validated
 from partialbayes.estimators._encode import encode
 from partialbayes.estimators._learn import learn
 from partialbayes.estimators._schema import Encoded, Schema, as_columns
@@ -65,11 +65,14 @@ def pair_of(
     **of_targets: Any,
 ) -> tuple[Any, Any]:
     """Inputs and targets, checked; the rest is scikit-learn's ``y_numeric`` and ``multi_output``."""
+    numbers_of_y = of_targets.get("y_numeric", False)
+    if not numbers_of_y:
+        require_labels("y", y)
     if schema is None and not is_table(X) and (reset or getattr(estimator, "schema_", None) is None):
         if reset:
             estimator.schema_ = None
         return validated(estimator, X, y, reset=reset, dtype=np.float64, **of_targets)
-    numbers_of_y = of_targets.get("y_numeric", False)
+    require_real_table("y", y)
     y = check_array(
         y,
         ensure_2d=False,

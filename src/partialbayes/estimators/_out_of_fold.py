@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from partialbayes._utils.checks import as_key
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.model._batch import padded_size
 from partialbayes.prediction._conformal import Conformity
 from partialbayes.prediction._predict import predict
@@ -68,6 +69,7 @@ class OutOfFold(Predictive):
         self, function: Callable[[Predictive, Any], Any], given: Any = None, axis: int = 0
     ) -> Any:
         """Rows of the training table, in its order, from the predictives of the folds."""
+        require_not_forked()
         result: Any = None
         for rows, padded, predictive in self._parts:
             of_fold = None if given is None else np.asarray(given)[self.source][padded]

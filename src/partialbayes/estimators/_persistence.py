@@ -12,7 +12,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from partialbayes._utils.checks import require_non_negative, require_positive
+from partialbayes._utils.checks import require_non_negative, require_positive, require_positive_int
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.errors import CheckpointError
 from partialbayes.estimators._build import Settings, algorithm_for, build_algorithm
 from partialbayes.estimators._checks import require_settings
@@ -25,7 +26,7 @@ from partialbayes.io._model_folder import Saved, load, save
 from partialbayes.online import blank_state
 from partialbayes.prediction._conformal import Conformity
 from partialbayes.prediction._target_scale import lost_in_single_precision
-from partialbayes.types import Batch
+from partialbayes.types import Batch, Posterior
 
 
 class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
@@ -67,9 +68,11 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             overwrite: Whether to replace a model that is there already.
             notes: Anything JSON can hold, to be kept with it.
         """
+        require_not_forked()
         check_is_fitted(self, "posterior_")
-        params = self.get_params()
-        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        params = _without_numpy(self.get_params())
+        if not isinstance(params["random_state"], int):
+            params["random_state"] = None
         if self.hidden_layer_sizes is not None:
             params["hidden_layer_sizes"] = [int(size) for size in self.hidden_layer_sizes]
         for name in ("method", "stochastic"):
@@ -85,7 +88,7 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
             "seen": None if self._online is None else int(self._online.seen),
             "estimator": type(self).__name__,
             "params": params,
-            "settings": self._settings._asdict(),
+            "settings": _without_numpy(self._settings._asdict()),
             "input_shift": self.input_shift_.tolist(),
             "input_scale": self.input_scale_.tolist(),
             "schema": None if self.schema_ is None else self.schema_.to_json(),
@@ -236,6 +239,13 @@ class PersistentEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
 
+def _without_numpy(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with numbers of NumPy, as a grid of settings has them, made Python's for JSON."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()
+    }
+
+
 def _restored(cls: Any, saved: Saved) -> Any:
     """The estimator of a folder, each part of it checked against the others."""
     metadata = saved.metadata
@@ -272,6 +282,8 @@ def _restored(cls: Any, saved: Saved) -> Any:
     require_positive("learning_rate", settings.learning_rate)
     require_non_negative("weight_decay", settings.weight_decay)
     _require_same(settings, params, len(shift))
+    if is_crossfit:
+        _require_groups(settings, saved.posterior)
     is_classifier = settings.is_classifier if is_crossfit else settings.likelihood != "gaussian"
     if is_classifier != estimator._is_classifier():
         kind = "that of a classifier" if is_crossfit else repr(settings.likelihood)
@@ -330,6 +342,17 @@ def _require_same(settings: Any, params: dict[str, Any], num_inputs: int) -> Non
     differs = any(own.get(name, value) != value for name, value in given.items() if value is not None)
     if differs or settings.sizes[0] != num_inputs:
         raise ValueError("its settings are of another network than its params.")
+
+
+def _require_groups(recipe: Recipe, posterior: Posterior) -> None:
+    """Refuse a recipe that does not describe the groups and kernel machines of a posterior."""
+    for name in ("num_particles", "num_folds"):
+        require_positive_int(name, getattr(recipe, name), "it is that of the posterior.")
+    machines = posterior.psi.network.get("kernel/weights")
+    num_centers = 0 if machines is None else machines.shape[1]
+    shape = (recipe.num_folds * recipe.num_views, recipe.num_particles)
+    if recipe.num_centers != num_centers or posterior.particles.log_weights.shape != shape:
+        raise ValueError("its settings are of other groups than its posterior.")
 
 
 def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:

@@ -76,8 +76,7 @@ def stack(
     densities = np.stack([of_view[best][1] for of_view, best in zip(tried, chosen, strict=True)])
     posterior = _joined(snapshots, chosen, recipe.num_folds)
     shares = _shares(densities)
-    with np.errstate(invalid="ignore"):  # of a run that diverged, which has been warned of
-        mixed = np.logaddexp.reduce(densities + np.log(shares)[:, None], axis=0)
+    mixed = np.logaddexp.reduce(densities + np.log(shares)[:, None], axis=0)
     posterior = _with_numbers(posterior, recipe, found, shares)
     return Stacked(_on_device(_times(posterior, _SHARPER)), -float(mixed.mean()))
 

@@ -11,6 +11,7 @@ If the process is killed at any time, one of the two models is intact.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -121,6 +122,7 @@ def save(
         >>> saved.metadata
         {'data': 'a line'}
     """
+    require_not_forked()
     require_instance("model", model, Model, "pass the model, then its posterior.")
     if isinstance(posterior, Fit) and history is None:
         history = posterior.history
@@ -261,9 +263,16 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
             with unfinished_folder(target) as temporary:
                 write(temporary, ARRAYS[0])
                 temporary.chmod(0o777 & ~umask())
-                os.replace(temporary, target)
-            flush_folder(target.parent)
-            return
+                try:
+                    os.replace(temporary, target)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                else:
+                    flush_folder(target.parent)
+                    return
+            # Another thread or process was faster.
+            require_free(target, overwrite=overwrite, remedy="overwrite=True")
         with hold_lock(target):
             used = _parsed(target).get("arrays")
             unused = ARRAYS[1] if used == ARRAYS[0] else ARRAYS[0]
@@ -276,11 +285,14 @@ def _write(folder: Path, write: Callable[[Path, str], None], *, overwrite: bool)
             for name in {*ARRAYS} - {unused}:
                 with suppress(OSError):
                     (target / name).unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, CheckpointError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
         raise CheckpointError(
-            f"the model could not be written to {folder} ({error.strerror or error}); nothing was "
+            f"the model could not be written to {folder} ({cause.strerror or cause}); nothing was "
             "changed. Free some space or choose another folder."
-        ) from error
+        ) from cause
 
 
 def require_free(folder: Path, *, overwrite: bool, remedy: str) -> None:
@@ -346,8 +358,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _text(folder: Path) -> str:
     path = folder / DESCRIPTION
-    if not path.is_file():
-        kind = "is not a saved model" if folder.exists() else "does not exist"
+    if not os.path.isfile(path):
+        kind = "is not a saved model" if os.path.exists(folder) else "does not exist"
         raise CheckpointError(f"{folder} {kind}: there is no {DESCRIPTION} in it.")
     try:
         return path.read_text(encoding="utf-8")

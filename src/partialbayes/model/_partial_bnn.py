@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from partialbayes._utils.checks import require_instance, require_positive_int
+from partialbayes._utils.forks import require_not_forked
 from partialbayes.model._batch import overwrite_masked_rows
 from partialbayes.model._split import defined_order, order_is_known, split_weights, with_latents
 from partialbayes.priors._priors import joint, normal
@@ -66,6 +67,7 @@ def partial_bnn(
         >>> model.split.dim
         105
     """
+    require_not_forked()
     require_instance("network", network, Network, "wrap yours by from_nnx, from_equinox or from_params.")
     require_instance("likelihood", likelihood, Likelihood, "for example gaussian(), with parentheses.")
     if prior is not None and not callable(prior):

@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
+from partialbayes._utils.checks import require_coverage
 from partialbayes.prediction._predictive import Predictive
 
 _LEAST_SHARE = 0.25  # of a squared half-width is left, whatever the models disagree by
@@ -116,7 +117,7 @@ def conformal_sets(
 
 def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[Any, Any]:
     """Compute the ends of the intervals from the predictions of the model of each fold."""
-    _require_coverage(coverage)
+    require_coverage(coverage)
     scores, folds = conformity
     count = len(scores)
     place = int(np.floor((1.0 - coverage) * (count + 1) + 1e-9))
@@ -136,7 +137,7 @@ def intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[
 
 def centered_intervals(spread: Spread, conformity: Conformity, coverage: float) -> tuple[Any, Any]:
     """Compute the ends of intervals around the mean of the predictions of all folds."""
-    _require_coverage(coverage)
+    require_coverage(coverage)
     scores = np.sort(conformity.scores, axis=0)
     place = int(np.ceil(coverage * (len(scores) + 1) - 1e-9))
     shape = spread.mean.shape[1:]
@@ -153,7 +154,7 @@ def class_sets(
     probabilities: Float[np.ndarray, "model row class"], conformity: Conformity, coverage: float
 ) -> Bool[np.ndarray, "row class"]:
     """Compute the classes in the sets from the predictions of the model of each fold."""
-    _require_coverage(coverage)
+    require_coverage(coverage)
     scores, folds = conformity
     at_least = np.zeros(probabilities.shape[1:])
     for fold, predicted in enumerate(probabilities):
@@ -162,8 +163,3 @@ def class_sets(
         at_least += len(own) - np.searchsorted(own, 1.0 - predicted - 1e-9, side="left")
     chosen: Bool[np.ndarray, "row class"] = (1.0 + at_least) / (len(scores) + 1.0) > 1.0 - coverage
     return chosen
-
-
-def _require_coverage(coverage: float) -> None:
-    if not 0.0 < coverage < 1.0:
-        raise ValueError(f"coverage must lie strictly between 0 and 1, not {coverage!r}.")

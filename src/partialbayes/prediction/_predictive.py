@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from partialbayes._utils.checks import as_key, num_rows, require_positive_int
+from partialbayes._utils.checks import as_key, num_rows, require_coverage, require_positive_int
 from partialbayes.likelihoods._common import match_shape
 from partialbayes.model._batch import as_batch, rows_in_bucket
 from partialbayes.prediction import _mixture as mixture
@@ -263,8 +263,9 @@ class Predictive:
             The quantiles.
         """
         self._refuse_classes("quantiles")
-        wanted = np.atleast_1d(np.asarray(levels, float))
-        if wanted.ndim != 1 or not np.all((wanted > 0.0) & (wanted < 1.0)):
+        wanted = np.atleast_1d(levels)
+        is_number = wanted.dtype.kind in "iuf" or wanted.size == 0
+        if not (is_number and wanted.ndim == 1 and np.all((wanted > 0.0) & (wanted < 1.0))):
             raise ValueError(f"levels must lie strictly between 0 and 1, not {levels!r}.")
         array = jnp.asarray(wanted, jnp.result_type(float))
         if self.model.likelihood.cdf is not None:
@@ -293,8 +294,7 @@ class Predictive:
                 f"coverage must be one number, not {coverage!r}; call it once for each, or use "
                 "quantile, which takes several levels."
             )
-        if not 0.0 < coverage < 1.0:
-            raise ValueError(f"coverage must lie strictly between 0 and 1, not {coverage!r}.")
+        require_coverage(coverage)
         both = self.quantile([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage])
         return self._take(both, 0), self._take(both, 1)
 
