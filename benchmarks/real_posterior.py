@@ -243,9 +243,9 @@ draws after {warmup} of warm-up, {leapfrog_steps:.0f} leapfrog steps each, {dive
 {minutes:.0f} minutes of processor time. Of the mean *output* at the test rows (weights cannot be compared: hidden
 units can be permuted and their signs flipped), split R-hat is {median_r_hat:.3f} in the median and {worst_r_hat:.2f} at
 worst, the effective sample size {median_ess:.0f} and {worst_ess:.0f}. On {unsettled} of {rows} test rows R-hat is above {settled_at},
-and the reference is uncertain there: the chains are in modes of the *function* that they rarely leave. In
-the run of 2026 the worst R-hat was 1.25 after 250 draws and 1.24 after 1500, so more draws of the same
-chains hardly help. The two halves of the chains are {halves:.3f} apart in total variation: smaller differences
+and the reference is uncertain there: perhaps the chains are in modes of the function that they rarely
+leave. The worst R-hat was 1.25 after 250 draws and 1.24 after 1500, so more draws of the same chains
+hardly help. The two halves of the chains are {halves:.3f} apart in total variation: smaller differences
 mean nothing.
 
 Methods train for {steps} steps of {batch} rows at their defaults, except for the rates and warm-up of
