@@ -189,8 +189,9 @@ def as_float_arrays(tree: PyTree) -> PyTree:
     def convert(leaf: Any) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         if np.issubdtype(array.dtype, np.floating):
-            # NumPy converts its own arrays, because JAX would compile a program for it.
-            return jnp.asarray(array.astype(jnp.result_type(float)))
+            # JAX compiles a program for each shape to convert an array, and to take one without a dtype.
+            kind = jnp.result_type(float)
+            return jnp.asarray(array.astype(kind), kind)
         return jnp.asarray(array)
 
     return jax.tree.map(convert, tree)

@@ -155,7 +155,9 @@ class PartialBNN(PersistentEstimator):
             targets = targets[:, 0]
         self._set_scales(inputs, targets)
         if self.n_folds is not None and self.n_folds > num_rows:
-            raise ValueError(f"n_folds is {self.n_folds}, but there are only {num_rows} rows.")
+            raise ValueError(
+                f"n_folds={self.n_folds} is more than there are rows (n_samples={num_rows})."
+            )
         recipe = self._recipe(inputs, targets)
         if weights is None:
             size = (len(inputs), inputs.shape[1])

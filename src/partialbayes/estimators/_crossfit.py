@@ -182,12 +182,12 @@ def train(
     inputs, targets = (
         np.concatenate([a, np.repeat(a[-1:], size - rows, axis=0)]) for a in (inputs, targets)
     )
-    data = (jnp.asarray(inputs), jnp.asarray(targets))
+    data = jax.device_put((inputs, targets))
     drawn = draws(folds, weights, recipe.num_views)
     key_start, key_run = jax.random.split(key)
     edges = _edges(inputs, recipe) if recipe.num_bins else None
     parts = _start(algorithm, recipe, key_start, edges)
-    drawn_parts = [jax.tree.map(jnp.asarray, part) for part in _divide(jax.tree.map(np.asarray, drawn))]
+    drawn_parts = jax.device_put(_divide(drawn))
     batch_size = schedule.batch_size * recipe.num_particles
     num_steps = 10**6 if schedule.num_steps is None else schedule.num_steps
     losses: list[Any] = []

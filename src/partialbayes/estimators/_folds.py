@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Bool, Int
 
 from partialbayes.model._batch import padded_size
 
@@ -59,14 +58,14 @@ def make_folds(
     return Folds(of_row, padded, counts)
 
 
-def draws(folds: Folds, weights: Any, num_views: int) -> tuple[Array, Array, Array | None]:
+def draws(folds: Folds, weights: Any, num_views: int) -> tuple[Any, Any, Any]:
     """The rows of each group, how many, and their cumulative weights where rows are weighted."""
     train, counts = (np.concatenate([part] * num_views) for part in (folds.train, folds.counts))
     if weights is None:
-        return jnp.asarray(train), jnp.asarray(counts), None
+        return train, counts, None
     of_places = np.asarray(weights, float)[train] * (np.arange(train.shape[1]) < counts[:, None])
     total = np.cumsum(of_places, axis=1)
-    return jnp.asarray(train), jnp.asarray(counts), jnp.asarray(total / total[:, -1:], jnp.float32)
+    return train, counts, (total / total[:, -1:]).astype(np.float32)
 
 
 def fold_places(folds: Folds) -> tuple[Int[np.ndarray, "fold place"], Bool[np.ndarray, "fold place"]]:

@@ -61,14 +61,14 @@ def stack(
     inputs, targets = (np.asarray(array)[places] for array in data)
     targets, mask = targets.reshape(-1, *targets.shape[2:]), mask.reshape(-1)
     count = recipe.num_particles
-    log_weights = jnp.asarray(np.full((count, 1), -np.log(count), np.float32))
+    log_weights = jax.device_put(np.full((count, 1), -np.log(count), np.float32))
     # By view, then by snapshot: the numbers, and the densities they give.
     tried: list[list[tuple[dict[str, float], Any]]] = [[] for _ in range(recipe.num_views)]
     for snapshot in snapshots:
         views = jax.device_get(_own_fold(model, recipe, snapshot, inputs))
         for view, of_view in enumerate(tried):
-            own = jax.tree.map(lambda leaf, view=view: jnp.asarray(leaf[view]), views)
-            numbers = find_numbers(model.likelihood, own, targets, log_weights, jnp.asarray(mask))
+            own = jax.device_put(jax.tree.map(lambda leaf, view=view: leaf[view], views))
+            numbers = find_numbers(model.likelihood, own, targets, log_weights, jax.device_put(mask))
             density = log_densities(numbers, model.likelihood, own, targets, log_weights)
             of_view.append((numbers, np.asarray(density, float)[mask]))
     chosen = [_best([density.mean() for _, density in of_view]) for of_view in tried]
@@ -83,7 +83,7 @@ def stack(
 
 def _on_device(posterior: Posterior) -> Posterior:
     """The posterior as arrays of JAX; up to here NumPy, which has nothing to compile."""
-    found: Posterior = jax.tree.map(jnp.asarray, posterior)
+    found: Posterior = jax.device_put(posterior)
     return found
 
 
