@@ -54,6 +54,24 @@ def test_full_rank_finds_the_posterior_and_the_evidence():
     assert not np.allclose(q.factor().T @ q.factor(), COVARIANCE, atol=0.1)
 
 
+def test_full_rank_can_be_inverted_with_many_weights():
+    """The bound stays below the log-density of a perfect fit; a factor that nothing inverts breaks it."""
+    model = pb.partial_bnn(pb.mlp([3, 20, 1]), "**", pb.gaussian(0.1))
+    algorithm = pb.algorithms.full_rank_vb(model, num_samples=5, num_particles=10)
+    rng = np.random.default_rng(0)
+    batch = full_batch(*(jnp.asarray(rng.normal(size=size), jnp.float32) for size in ((30, 3), 30)))
+
+    def step(state, key):
+        state, info = algorithm.step(key, state, batch)
+        return state, info["elbo"]
+
+    keys = jax.random.split(jax.random.key(1), 300)
+    start = algorithm.init(jax.random.key(0))
+    _, elbo = jax.jit(lambda start: jax.lax.scan(step, start, keys))(start)
+    assert float(elbo.max()) < -15 * np.log(2 * np.pi * 0.1)
+    assert float(elbo[-20:].mean()) > float(elbo[:20].mean())
+
+
 def test_mean_field_has_the_variances_of_the_conditionals():
     """Known to be too small: one over the diagonal of the precision; the mean is right."""
     rate = optax.exponential_decay(0.1, 300, 0.5)
@@ -77,7 +95,8 @@ def test_gradient_of_psi_is_that_of_the_evidence():
         ORACLE.model, num_samples=100, optimizer=only(psi=optax.sgd(1.0))
     )
     factor = jnp.linalg.cholesky(COVARIANCE)
-    exact_q = FullRank(MEAN, jnp.log(jnp.diag(factor)), factor)
+    exact_q = FullRank(MEAN, jnp.log(jnp.diag(factor)), factor * len(MEAN) ** 0.5)
+    assert np.allclose(exact_q.factor(), factor, atol=1e-6)
     state = algorithm.init(jax.random.key(0))
     state = state._replace(params=VariationalParams(exact_q, PSI))
 

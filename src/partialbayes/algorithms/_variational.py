@@ -60,7 +60,11 @@ class MeanField(NamedTuple):
 
 
 class FullRank(NamedTuple):
-    """The law q(φ) = N(mean, L Lᵀ), L = diag(exp(log_diagonal)) + strictly lower part of ``lower``."""
+    """The law q(φ) = N(mean, L Lᵀ), L = diag(exp(log_diagonal)) + U/√d, U strictly lower triangular.
+
+    Adam moves every entry by as much. So a row of U/√d moves by as much as one entry; without the root,
+    rows of many entries outgrow the diagonal within a few steps, and L cannot be inverted any more.
+    """
 
     mean: Phi
     log_diagonal: Phi
@@ -68,7 +72,8 @@ class FullRank(NamedTuple):
 
     def factor(self) -> Float[Array, "dim dim"]:
         """Compute L."""
-        return jnp.tril(self.lower, -1) + jnp.diag(jnp.exp(self.log_diagonal))
+        below = jnp.tril(self.lower, -1) * self.mean.shape[0] ** -0.5
+        return below + jnp.diag(jnp.exp(self.log_diagonal))
 
 
 class VariationalParams(NamedTuple):
