@@ -55,7 +55,7 @@ def test_full_rank_finds_the_posterior_and_the_evidence():
 
 
 def test_full_rank_can_be_inverted_with_many_weights():
-    """The bound stays below the log-density of a perfect fit; a factor that nothing inverts breaks it."""
+    """The bound stays below the log-density of a perfect fit; a factor that has no inverse breaks it."""
     model = pb.partial_bnn(pb.mlp([3, 20, 1]), "**", pb.gaussian(0.1))
     algorithm = pb.algorithms.full_rank_vb(model, num_samples=5, num_particles=10)
     rng = np.random.default_rng(0)
