@@ -77,6 +77,10 @@ def ekf(
     The posterior is N(m, P), represented by ``num_particles`` equally weighted draws. If these are more
     than the stochastic weights, their mean and covariance equal m and P.
 
+    The filter starts at the prior's mean. If several layers are random and their prior is centered at
+    zero, the outputs have no slope there, and the filter never leaves: make one layer random, or use
+    another method.
+
     Args:
         model: The model to train. Its prior must be normal.
         variance: Variance of a random walk before each batch. By default the filter forgets the fraction
