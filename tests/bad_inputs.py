@@ -226,7 +226,7 @@ def _estimator_cases() -> list[Case]:
         "fractional folds": ({"n_folds": 2.5}, "n_folds must be a whole number"),
         "folds that are NaN": ({"n_folds": float("nan")}, "n_folds must be a whole number"),
         "text for folds": ({"n_folds": "5"}, "n_folds must be a whole number"),
-        "more folds than rows": ({"n_folds": 21, "method": "crossfit"}, "there are only 20 rows"),
+        "more folds than rows": ({"n_folds": 21, "method": "crossfit"}, "(n_samples=20)"),
         "an unknown effort": ({"effort": "hard"}, 'effort must be "fast"'),
         "no effort": ({"effort": None}, 'effort must be "fast"'),
         "several efforts": ({"effort": [1.0]}, 'effort must be "fast"'),
